@@ -313,14 +313,22 @@ def problems(config: Config) -> list[str]:
         check(es.sigma > 0 or es.alpha == 0, "es.sigma", "above 0 while es.alpha is not 0")
     alpha_end = es.alpha if es.alpha_end is None else es.alpha_end
     if es.sigma_end == 0 and (alpha_end != 0 or es.alpha_schedule == "constant") and es.alpha != 0:
-        found.append("es.sigma_end is 0 while alpha is not: the last update would be noise; end sigma above 0, or alpha at 0 too")
+        found.append(
+            "es.sigma_end is 0 while alpha is not: the last update would be noise; end sigma above 0, or alpha at 0 too"
+        )
     check(es.rank >= 1, "es.rank", "at least 1")
-    check(0 <= es.members_per_pass <= max(es.population_size, 0), "es.members_per_pass", "0 (all) or 1 .. es.population_size")
+    check(
+        0 <= es.members_per_pass <= max(es.population_size, 0),
+        "es.members_per_pass",
+        "0 (all) or 1 .. es.population_size",
+    )
     if es.antithetic:
         check(es.population_size % 2 == 0, "es.population_size", "even when es.antithetic is true")
     for group, value in es.sigma_multipliers.items():
         if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
-            found.append(f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, values 0 or more")
+            found.append(
+                f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, values 0 or more"
+            )
     for name in ("cases", "episodes_per_case", "max_turns", "max_new_tokens", "max_prompt_tokens", "workers"):
         check(getattr(rollout, name) >= 1, f"rollout.{name}", "at least 1")
     check(_at_least_0(rollout.temperature), "rollout.temperature", "a finite number, 0 (greedy) or more")
@@ -329,7 +337,11 @@ def problems(config: Config) -> list[str]:
     check(0 <= rollout.min_p < 1, "rollout.min_p", "0 (off) or more and below 1")
     check(math.isfinite(rollout.presence_penalty), "rollout.presence_penalty", "a finite number")
     check(math.isfinite(rollout.frequency_penalty), "rollout.frequency_penalty", "a finite number")
-    check(rollout.repetition_penalty > 0 and math.isfinite(rollout.repetition_penalty), "rollout.repetition_penalty", "above 0")
+    check(
+        rollout.repetition_penalty > 0 and math.isfinite(rollout.repetition_penalty),
+        "rollout.repetition_penalty",
+        "above 0",
+    )
     check(rollout.step_timeout_s > 0, "rollout.step_timeout_s", "above 0 seconds")
     check(rollout.step_retries >= 0, "rollout.step_retries", "0 or more")
     check(ev.every >= 0, "eval.every", "0 (before and after only) or more")

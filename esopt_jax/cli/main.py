@@ -1,0 +1,91 @@
+"""`esopt`: one command, one file a subcommand.
+
+Exit codes: 0 done, 2 bad input, 3 stopped with what it had kept, 130 interrupted. Nothing heavy is imported until a
+subcommand runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from esopt_jax import __version__
+from esopt_jax.errors import EsoptError
+
+COMMANDS = {"train": "train", "eval": "evaluate", "presets": "presets", "data": "data"}
+"""Subcommand -> module of `esopt_jax.cli`, each with `add_parser(commands)` and `run(args) -> int`."""
+
+_EPILOG = """\
+start here:
+  esopt presets                              what can be run
+  esopt train quickstart                     tune a tiny agent on a CPU, in minutes
+  esopt train quickstart --set es.seed=1     change any key of the config
+  esopt eval quickstart                      score the base model on held-out tasks
+
+exit codes: 0 done, 2 bad input, 3 stopped with what it had kept, 130 interrupted"""
+
+
+class _StderrHandler(logging.StreamHandler):
+    """Looks up `sys.stderr` at each line, so that a progress bar can keep its place below the log."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; bad input is one line on standard error, never a traceback."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help()
+        return 0
+    _configure_logging(verbose=args.verbose)
+    try:
+        return importlib.import_module(f"esopt_jax.cli.{COMMANDS[args.command]}").run(args)
+    except EsoptError as fault:
+        print(f"esopt: error: {fault}", file=sys.stderr)
+        return fault.exit_code
+    except KeyboardInterrupt:
+        print("esopt: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as in `esopt presets | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="esopt",
+        description="Fine-tune LLM agents with evolution strategies: forward passes only, no gradients.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"esopt {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also show debug messages")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for module in COMMANDS.values():
+        importlib.import_module(f"esopt_jax.cli.{module}").add_parser(commands)
+    return parser
+
+
+def _configure_logging(*, verbose: bool) -> None:
+    handler = _StderrHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("esopt_jax")
+    log.handlers[:] = [handler]
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    log.propagate = False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""Views: how a member of the population reaches the model, without the base weights ever being written.
+
+In the full plan a member is materialised: every leaf is `base + sigma * eps`. In the low-rank plan a matrix leaf is a
+`Factored`: the base, shared by the population, and the factors of the perturbation; vectors are materialised. Model
+code reads a view through `dense`, `embed` and `unembed` and does not know which it has.
+
+A member's bits are the same alone, in a batch, in a loop and on any number of devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+
+from esopt_jax.core.groups import block_rows, group_leaves, stack_fields, unstack
+from esopt_jax.core.master import base_leaf, view_dtype
+from esopt_jax.core.noise import factor_words, leaf_hashes, leaf_words, noise_key, noise_sign
+from esopt_jax.core.normals import normal_rows, zeros_like_draw
+from esopt_jax.core.rounding import MasterLeaf, from_bits, read_fields, to_bits
+from esopt_jax.types import Key, Master, Params, Plan, Specs, View
+
+NO_MULTIPLIERS: Mapping[str, float] = MappingProxyType({})
+
+
+@struct.dataclass
+class Factored:
+    """A matrix leaf plus a low-rank perturbation: `base + leftᵀ right` on the matrix form `[rows, columns]`.
+
+    Attributes:
+        base: the leaf in its own shape, shared by the members of a population.
+        left: `[R, rows]`, or `[M, R, rows]` for M members, with sigma, sign and `1/sqrt(R)` folded in.
+        right: `[R, columns]` or `[M, R, columns]`.
+    """
+
+    base: Any
+    left: Any
+    right: Any
+
+
+def perturb(
+    key: Key,
+    master: Master,
+    *,
+    specs: Specs,
+    sigma: jax.Array | float,
+    plan: Plan,
+    rank: int,
+    dtype: Any,
+    sign: jax.Array | float = 1.0,
+    multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+) -> View:
+    """The view of one member: weights plus `sigma * eps`, `eps` from `key`.
+
+    Args:
+        key: `[]` typed key of the member (`noise_key`).
+        master: the weights; only read.
+        specs: the leaf table.
+        sigma: `[]` float32, standard deviation of the perturbation; may be traced.
+        plan: `full` or `low_rank`.
+        rank: R; read by the low-rank plan only.
+        dtype: compute type; members are rounded to nearest even.
+        sign: `[]`, -1 for the second of an antithetic pair.
+        multipliers: leaf group -> factor on sigma; 1 where absent.
+
+    Returns:
+        path -> array of the leaf's shape or `Factored`.
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("w", (3, 2), (None, None), 1, "normal", "w"),)
+        >>> at = dict(specs=specs, sigma=0.1, plan="low_rank", rank=1, dtype=jnp.float32)
+        >>> view = perturb(noise_key(0, 0, 0), {"w": jnp.zeros((3, 2))}, **at)
+        >>> view["w"].left.shape, view["w"].right.shape
+        ((1, 3), (1, 2))
+    """
+    scales = (jnp.asarray(sigma, jnp.float32) * jnp.asarray(sign, jnp.float32))[None]
+    view = _perturb_many(key[None], scales, master, specs, plan, rank, dtype, multipliers)
+    return {path: _member(leaf, 0) for path, leaf in view.items()}
+
+
+def perturb_population(
+    seed: jax.Array | int,
+    generation: jax.Array | int,
+    members: jax.Array,
+    master: Master,
+    *,
+    specs: Specs,
+    sigma: jax.Array | float,
+    plan: Plan,
+    rank: int,
+    dtype: Any,
+    antithetic: bool = False,
+    multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+) -> View:
+    """The views of several members, in one pass over the weights; scratch beyond the result is bounded.
+
+    May be called as it is, which compiles one program per kind of leaf, or under `jit` and `shard_map`. `vmap` the
+    forward pass over the result with `view_axes`.
+
+    Args:
+        seed: `[]` of the run, 0 .. 2^32-1; may be traced, as may `generation`.
+        generation: `[]`, 0-based.
+        members: `[M]` int32, indices in the population.
+        master: the weights; only read.
+        specs: the leaf table.
+        sigma: `[]` float32, standard deviation of the perturbation; may be traced.
+        plan: `full` or `low_rank`.
+        rank: R; read by the low-rank plan only.
+        dtype: compute type; members are rounded to nearest even.
+        antithetic: members 2k and 2k+1 are mirror images.
+        multipliers: leaf group -> factor on sigma; 1 where absent.
+
+    Returns:
+        path -> `[M, *shape]` array, or `Factored` with an unbatched `base` and factors `[M, R, ...]`.
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("w", (3, 2), (None, None), 1, "normal", "w"),)
+        >>> at = dict(specs=specs, sigma=0.1, plan="full", rank=1, dtype=jnp.float32, antithetic=True)
+        >>> view = perturb_population(0, 0, jnp.arange(4), {"w": jnp.zeros((3, 2))}, **at)
+        >>> view["w"].shape, bool((view["w"][0] == -view["w"][1]).all())
+        ((4, 3, 2), True)
+    """
+    keys, scales = _member_keys(
+        jnp.asarray(seed, jnp.uint32), jnp.asarray(generation, jnp.uint32), members, sigma, antithetic
+    )
+    return _perturb_many(keys, scales, master, specs, plan, rank, dtype, multipliers)
+
+
+def view_axes(view: View) -> View:
+    """`in_axes` for `jax.vmap` over a population's view: 0 for what members own, None for the shared base."""
+    return {path: Factored(base=None, left=0, right=0) if isinstance(x, Factored) else 0 for path, x in view.items()}
+
+
+def member_view(view: View, index: jax.Array | int) -> View:
+    """The view of one member of a population's view."""
+    return {path: _member(leaf, index) for path, leaf in view.items()}
+
+
+def materialize(view: View, specs: Specs) -> Params:
+    """Dense float32 weights of one member's view, for tests and for exporting a member.
+
+    Args:
+        view: of one member, without member axis.
+        specs: the leaf table.
+
+    Returns:
+        path -> float32 array.
+    """
+    return {spec.path: _dense(view[spec.path], spec.noise_form) for spec in specs}
+
+
+def group_multipliers(specs: Specs, multipliers: Mapping[str, float]) -> np.ndarray:
+    """`[leaves]` float32 factor on sigma of each leaf."""
+    return np.array([multipliers.get(spec.group, 1.0) for spec in specs], np.float32)
+
+
+# --- one group of leaves ----------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="antithetic")
+def _member_keys(
+    seed: jax.Array, generation: jax.Array, members: jax.Array, sigma: jax.Array | float, antithetic: bool
+) -> tuple[Key, jax.Array]:
+    keys = jax.vmap(lambda member: noise_key(seed, generation, member, antithetic=antithetic))(members)
+    return keys, jnp.asarray(sigma, jnp.float32) * noise_sign(members, antithetic)
+
+
+_leaf_words = jax.jit(leaf_words)
+
+
+def _perturb_many(
+    keys: Key,
+    scales: jax.Array,
+    master: Master,
+    specs: Specs,
+    plan: Plan,
+    rank: int,
+    dtype: Any,
+    multipliers: Mapping[str, float],
+) -> View:
+    words = _leaf_words(keys, leaf_hashes(specs))
+    factors = group_multipliers(specs, multipliers)
+    view: View = {}
+    for group in group_leaves(master, specs, plan):
+        index = np.array(group.indices)
+        leaves = tuple(master[specs[i].path] for i in group.indices)
+        kind = view_dtype(dtype, group.keep_float32)
+        if group.low_rank:
+            pairs = _factors(words, index, scales, factors[index], form=group.form, rank=rank, dtype=kind)
+            outs = [Factored(base_leaf(leaf, kind), *pair) for leaf, pair in zip(leaves, pairs, strict=True)]
+        else:
+            outs = _full_members(leaves, words, index, scales, factors[index], form=group.form, dtype=kind)
+        view |= {specs[i].path: out for i, out in zip(group.indices, outs, strict=True)}
+    return {spec.path: view[spec.path] for spec in specs}
+
+
+@partial(jax.jit, static_argnames=("form", "dtype"))
+def _full_members(
+    leaves: tuple[MasterLeaf, ...],
+    words: jax.Array,
+    index: jax.Array,
+    scales: jax.Array,
+    multipliers: jax.Array,
+    *,
+    form: tuple[int, int],
+    dtype: Any,
+) -> list[jax.Array]:
+    """`[M, *shape]` of every leaf, block by block. One flat loop: a loop in a loop would copy each member once more."""
+    rows, columns = form
+    members, height = scales.shape[0], block_rows(form)
+    blocks = -(-rows // height)
+    base, words = stack_fields(leaves, form), words[index]
+    bits = jnp.uint16 if dtype == jnp.bfloat16 else jnp.float32
+
+    def body(step: jax.Array, out: jax.Array) -> jax.Array:
+        leaf, member, block = step // (members * blocks), step // blocks % members, step % blocks
+        row = jnp.minimum(block * height, rows - height)  # the last block may overlap: the same values again
+        window = tuple(lax.dynamic_slice(field, (leaf, row, 0), (1, height, columns))[0] for field in base)
+        scale = scales[member] * multipliers[leaf]
+        noise = normal_rows(words[leaf, member], row, height, columns, live=scale != 0)
+        value = to_bits(read_fields(window) + scale * noise, dtype)
+        return lax.dynamic_update_slice(out, value[None, None], (leaf, member, row, 0))
+
+    start = zeros_like_draw((len(leaves), members, rows, columns), bits, words)
+    stacked = lax.fori_loop(0, len(leaves) * members * blocks, body, start)
+    return [from_bits(out) for out in unstack(stacked, leaves, (members,))]
+
+
+@partial(jax.jit, static_argnames=("form", "rank", "dtype"))
+def _factors(
+    words: jax.Array,
+    index: jax.Array,
+    scales: jax.Array,
+    multipliers: jax.Array,
+    *,
+    form: tuple[int, int],
+    rank: int,
+    dtype: Any,
+) -> list[tuple[jax.Array, jax.Array]]:
+    """Left `[M, R, rows]` and right `[M, R, columns]` of every leaf, drawn member by member."""
+    sides = factor_words(words[index]).reshape(-1, 2, 2)
+    scale = (multipliers[:, None] * scales * np.float32(1 / math.sqrt(rank))).reshape(-1)
+
+    def draw(each: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        words, scale = each
+        left = scale * normal_rows(words[0], 0, rank, form[0], live=scale != 0)
+        right = normal_rows(words[1], 0, rank, form[1], live=scale != 0)
+        return to_bits(left, dtype), to_bits(right, dtype)
+
+    left, right = lax.map(draw, (sides, scale))
+    return [
+        (from_bits(a), from_bits(b))
+        for a, b in zip(
+            left.reshape(len(index), -1, *left.shape[1:]), right.reshape(len(index), -1, *right.shape[1:]), strict=True
+        )
+    ]
+
+
+def _member(leaf: Any, index: jax.Array | int) -> Any:
+    return Factored(leaf.base, leaf.left[index], leaf.right[index]) if isinstance(leaf, Factored) else leaf[index]
+
+
+@partial(jax.jit, static_argnames="form")
+def _dense(leaf: Any, form: tuple[int, int]) -> jax.Array:
+    if not isinstance(leaf, Factored):
+        return leaf.astype(jnp.float32)
+    left, right = leaf.left.astype(jnp.float32), leaf.right.astype(jnp.float32)
+    noise = jnp.einsum("ra,rb->ab", left, right, precision=lax.Precision.HIGHEST)
+    return (leaf.base.astype(jnp.float32).reshape(form) + noise).reshape(leaf.base.shape)

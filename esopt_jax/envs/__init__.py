@@ -1,0 +1,1 @@
+"""Environments: multi-turn tasks in plain Python, host-side, without jax."""

@@ -1,0 +1,102 @@
+"""Gated full attention: grouped queries, per-head norms, partial rope, an output gate, and its cache.
+
+`segment` consumes a right-padded piece of every row, `step` one token of every row. Positions are per row, so rows of
+different lengths share a batch without padding between their segments.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from esopt_jax.models.architecture import Architecture
+from esopt_jax.models.cache import AttentionCache
+from esopt_jax.models.ops import dense, rms_norm, sigmoid
+from esopt_jax.types import View
+
+Rotation = tuple[jax.Array, jax.Array]
+MASKED = -1e30  # finite: a fully masked row must give finite garbage, since NaN times a zero weight is NaN
+
+
+def rotation(positions: jax.Array, *, arch: Architecture) -> Rotation:
+    """Cosines and sines of `positions: [...]`, each `[..., rotary_dim / 2]` float32; pair j turns by `theta^(-2j/R)`."""
+    exponents = jnp.arange(0, arch.rotary_dim, 2, dtype=jnp.float32) / arch.rotary_dim
+    angles = positions[..., None].astype(jnp.float32) * arch.rope_theta**-exponents
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: jax.Array, turn: Rotation) -> jax.Array:
+    """Rotate the leading `2 * turn[0].shape[-1]` dims of the last axis, halves against each other; the rest passes.
+
+    The angles are rounded to the type of `x` first, as the published model does.
+    """
+    cos, sin = (t.astype(x.dtype) for t in turn)
+    half = cos.shape[-1]
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
+
+
+def segment(
+    w: View, x: jax.Array, cache: AttentionCache, turn: Rotation, start: jax.Array, lengths: jax.Array, *, arch: Architecture
+) -> tuple[jax.Array, AttentionCache]:
+    """Attention over a right-padded segment and everything before it.
+
+    Args:
+        w: leaves of this layer's `self_attn`.
+        x: `[B, T, D]` normed input.
+        cache: of capacity S.
+        turn: rotation at the positions of the segment, `[B, T, R/2]`.
+        start: `[B]` int32, tokens already in the cache.
+        lengths: `[B]` int32, true tokens of the segment; the rest is padding, which is neither stored nor seen.
+
+    Returns:
+        `[B, T, D]` and the cache with the segment in it. Tokens beyond the capacity are dropped, never wrapped.
+    """
+    rows, steps, _ = x.shape
+    turn = tuple(t[:, :, None] for t in turn)
+    q, gate, k, v = _project(w, x, (turn[0][:, :, :, None], turn[1][:, :, :, None]), turn, arch)
+    slot = jnp.arange(cache.k.shape[-1])
+    source = slot - start[:, None]  # [B, S]: which token of the segment belongs in each slot
+    written = (source >= 0) & (source < lengths[:, None])
+    source = jnp.clip(source, 0, steps - 1)[:, None, :, None]
+    moved = [jnp.take_along_axis(t.swapaxes(1, 2), source, axis=2).astype(cache.v.dtype) for t in (k, v)]
+    cache = AttentionCache(
+        k=jnp.where(written[:, None, None, :], moved[0].swapaxes(2, 3), cache.k),
+        v=jnp.where(written[:, None, :, None], moved[1], cache.v),
+    )
+    visible = slot <= start[:, None, None] + jnp.arange(steps)[:, None]  # [B, T, S]
+    scores = jnp.einsum("bthgd,bhds->bhgts", q, cache.k, preferred_element_type=jnp.float32)
+    weights = _softmax(scores * arch.head_dim**-0.5, visible[:, None, None]).astype(x.dtype)
+    mixed = jnp.einsum("bhgts,bhsd->bthgd", weights, cache.v)
+    return dense(mixed * sigmoid(gate), w["o_proj.weight"], inputs=3), cache
+
+
+def step(
+    w: View, x: jax.Array, cache: AttentionCache, turn: Rotation, length: jax.Array, live: jax.Array, *, arch: Architecture
+) -> tuple[jax.Array, AttentionCache]:
+    """Attention of one new token per row, `x: [B, D]`, `turn` `[B, R/2]`; rows that are not `live` store nothing."""
+    turn = tuple(t[:, None] for t in turn)
+    q, gate, k, v = _project(w, x, (turn[0][:, :, None], turn[1][:, :, None]), turn, arch)
+    capacity = cache.k.shape[-1]
+    slot = jnp.arange(capacity)
+    here = (slot == length[:, None]) & live[:, None]
+    cache = AttentionCache(
+        k=jnp.where(here[:, None, None, :], k[..., None].astype(cache.k.dtype), cache.k),
+        v=jnp.where(here[:, None, :, None], v[:, :, None].astype(cache.v.dtype), cache.v),
+    )
+    scores = jnp.einsum("bhgd,bhds->bhgs", q, cache.k, preferred_element_type=jnp.float32)
+    weights = _softmax(scores * arch.head_dim**-0.5, (slot <= length[:, None])[:, None, None]).astype(x.dtype)
+    mixed = jnp.einsum("bhgs,bhsd->bhgd", weights, cache.v)
+    return dense(mixed * sigmoid(gate), w["o_proj.weight"], inputs=3), cache
+
+
+def _project(w: View, x: jax.Array, query_turn: Rotation, key_turn: Rotation, arch: Architecture) -> tuple[jax.Array, ...]:
+    """Queries and gates `[..., Hkv, G, Dh]`, keys and values `[..., Hkv, Dh]`, normed and rotated."""
+    both = dense(x, w["q_proj.weight"])
+    q = rms_norm(both[..., 0, :], w["q_norm.weight"], eps=arch.rms_norm_eps)
+    k = rms_norm(dense(x, w["k_proj.weight"]), w["k_norm.weight"], eps=arch.rms_norm_eps)
+    return rotate(q, query_turn), both[..., 1, :], rotate(k, key_turn), dense(x, w["v_proj.weight"])
+
+
+def _softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
+    return jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1)

@@ -1,0 +1,85 @@
+"""What a sequence remembers between segments: one entry per layer, nothing stacked.
+
+A stacked buffer would be sliced and rewritten at every step; a tuple of per-layer arrays is updated in place.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from esopt_jax.models.architecture import FULL, Architecture
+from esopt_jax.models.sharding import zeros
+
+
+@struct.dataclass
+class AttentionCache:
+    """Keys after norm and rope, `k: [B, Hkv, Dh, S]`, and raw values, `v: [B, Hkv, S, Dh]`.
+
+    The two orders make both products of a decode step read memory in order.
+    """
+
+    k: jax.Array
+    v: jax.Array
+
+
+@struct.dataclass
+class DeltaNetCache:
+    """The last `K - 1` inputs of the convolution and the recurrent state.
+
+    `q, k: [B, K-1, Hk, Dk]`, `v: [B, K-1, Hv, Dv]` in the compute type; `state: [B, Hv, Dk, Dv]` float32.
+    """
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    state: jax.Array
+
+
+@struct.dataclass
+class Cache:
+    """Tokens seen by each row, `length: [B]` int32, and the layers' memories."""
+
+    length: jax.Array
+    layers: tuple[AttentionCache | DeltaNetCache, ...]
+
+
+def init_cache(arch: Architecture, rows: int, capacity: int, dtype: jnp.dtype = jnp.float32) -> Cache:
+    """An empty cache for `rows` sequences of at most `capacity` tokens."""
+    layers = tuple((_attention if kind == FULL else _delta_net)(arch, rows, capacity, dtype) for kind in arch.layer_types)
+    return Cache(length=zeros((rows,), (None,), jnp.int32), layers=layers)
+
+
+def reset_rows(cache: Cache, mask: jax.Array) -> Cache:
+    """The cache with the rows of `mask: [B]` bool empty again.
+
+    Keys and values stay: no position at or beyond `length` is ever read.
+    """
+
+    def empty(x: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
+
+    layers = tuple(jax.tree.map(empty, c) if isinstance(c, DeltaNetCache) else c for c in cache.layers)
+    return Cache(length=empty(cache.length), layers=layers)
+
+
+def _attention(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> AttentionCache:
+    heads = (rows, a.num_key_value_heads)
+    axes = (None, "kv_heads", None, None)
+    return AttentionCache(
+        k=zeros((*heads, a.head_dim, capacity), axes, dtype), v=zeros((*heads, capacity, a.head_dim), axes, dtype)
+    )
+
+
+def _delta_net(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> DeltaNetCache:
+    del capacity  # the state of a DeltaNet layer has the same size whatever the length
+    keys = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_key_heads, a.linear_key_head_dim)
+    values = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_value_heads, a.linear_value_head_dim)
+    state = (rows, a.linear_num_value_heads, a.linear_key_head_dim, a.linear_value_head_dim)
+    return DeltaNetCache(
+        q=zeros(keys, (None, None, "key_heads", None), dtype),
+        k=zeros(keys, (None, None, "key_heads", None), dtype),
+        v=zeros(values, (None, None, "value_heads", None), dtype),
+        state=zeros(state, (None, "value_heads", None, None), jnp.float32),
+    )

@@ -1,0 +1,182 @@
+"""Replies of many rows on the device: read a segment, then one loop that writes tokens until every row is done.
+
+Rows are laid out `[M, C]`, members by cases. The loop is one `while_loop` with a scalar condition that owns all rows, and
+the model step is vmapped over members inside it: a loop per member would select over every cache at every step. The number
+of rows is fixed by the shapes, since another number changes the last bits of a matrix product.
+
+The last token of a reply has been sampled but not read: the next segment of a conversation must begin with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from esopt_jax.models.architecture import Architecture
+from esopt_jax.models.cache import Cache, init_cache, reset_rows
+from esopt_jax.models.qwen3_5 import decode_step, prefill
+from esopt_jax.rollouts.keys import Slots
+from esopt_jax.rollouts.sampler import Counts, Sampling, sample
+from esopt_jax.types import View
+
+PAD = -1
+"""Fills the reply buffer beyond a reply. No token id, so it cannot be taken for one."""
+
+
+@dataclass(frozen=True)
+class DecodeSpec:
+    """What is compiled into a decode: architecture, end ids, vocabulary in use, and lengths in tokens."""
+
+    arch: Architecture
+    eos_ids: tuple[int, ...]
+    vocab_limit: int
+    max_new_tokens: int
+    capacity: int
+
+
+@struct.dataclass
+class DecodeState:
+    """All rows of a device between calls.
+
+    `cache` has leaves `[M, C, ...]`; `slots` says what each row plays; `keys: [M, C]` are its sampling keys of this turn.
+    `tokens: [M, C, N]` int32 is the reply so far, `PAD` beyond `written: [M, C]`, the per-row cursor; `last: [M, C]` its
+    newest token, not yet in the cache; `done: [M, C]`. `counts` is None unless penalties are on.
+    """
+
+    cache: Cache
+    slots: Slots
+    keys: jax.Array
+    tokens: jax.Array
+    written: jax.Array
+    last: jax.Array
+    done: jax.Array
+    counts: Counts | None
+
+
+@struct.dataclass
+class Segment:
+    """What rows read before a reply: right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out,
+    and `fresh: [M, C]` bool, rows that forget everything before."""
+
+    tokens: jax.Array
+    lengths: jax.Array
+    fresh: jax.Array
+
+
+def init_state(spec: DecodeSpec, shape: tuple[int, int], *, dtype: Any = jnp.float32, penalties: bool = False) -> DecodeState:
+    """Empty rows of `shape` (M, C), all done."""
+    members, rows = shape
+    one = init_cache(spec.arch, rows, spec.capacity, dtype)
+    cache = jax.tree.map(lambda x: jnp.zeros((members, *x.shape), x.dtype), one)
+    zeros = jnp.zeros(shape, jnp.int32)
+    keys = jax.random.wrap_key_data(jnp.zeros((*shape, 2), jnp.uint32), impl="threefry2x32")
+    vocabulary = (*shape, spec.arch.vocab_size)
+    return DecodeState(
+        cache=cache,
+        slots=Slots(member=zeros, case=zeros, episode=zeros, turn=zeros),
+        keys=keys,
+        tokens=jnp.full((*shape, spec.max_new_tokens), PAD, jnp.int32),
+        written=zeros,
+        last=zeros,
+        done=jnp.ones(shape, bool),
+        counts=Counts(jnp.zeros(vocabulary, jnp.int32), jnp.zeros(vocabulary, bool)) if penalties else None,
+    )
+
+
+def start_turn(
+    view: View,
+    state: DecodeState,
+    segment: Segment,
+    slots: Slots,
+    keys: jax.Array,
+    sampling: Sampling,
+    *,
+    spec: DecodeSpec,
+    axes: Any,
+) -> DecodeState:
+    """Read `segment` and sample the first token of every row that has one.
+
+    Args:
+        view: leaves with a leading M axis where `axes` is 0.
+        state: donated by the caller's jit.
+        segment: rows of length 0 keep their cache and are done at once.
+        slots: `[M, C]`, for the turn that starts.
+        keys: `[M, C]` typed, of that turn.
+        sampling: numbers and flags.
+        spec: static.
+        axes: `jax.vmap` axes of the view: 0, or None where all members share a leaf.
+    """
+    cache = jax.vmap(reset_rows)(state.cache, segment.fresh)
+    read = partial(prefill, arch=spec.arch)
+    logits, cache = jax.vmap(read, in_axes=(axes, 0, 0, 0))(view, cache, segment.tokens, segment.lengths)
+    empty = jnp.zeros_like(state.written)
+    state = state.replace(
+        cache=cache,
+        slots=slots,
+        keys=keys,
+        tokens=jnp.full_like(state.tokens, PAD),
+        written=empty,
+        last=empty,
+        done=segment.lengths == 0,
+        counts=_read_counts(state.counts, segment),
+    )
+    return _emit(state, logits, sampling, spec)
+
+
+def decode_segment(
+    view: View, state: DecodeState, max_steps: jax.Array | int, sampling: Sampling, *, spec: DecodeSpec, axes: Any
+) -> DecodeState:
+    """Write tokens until every row is done, or for `max_steps` steps; a row stops at any end id or a full reply."""
+    step = jax.vmap(partial(decode_step, arch=spec.arch), in_axes=(axes, 0, 0, 0))
+
+    def unfinished(carry: tuple[jax.Array, DecodeState]) -> jax.Array:
+        return (carry[0] < max_steps) & ~jnp.all(carry[1].done)
+
+    def body(carry: tuple[jax.Array, DecodeState]) -> tuple[jax.Array, DecodeState]:
+        count, state = carry
+        logits, cache = step(view, state.cache, state.last, ~state.done)
+        return count + 1, _emit(state.replace(cache=cache), logits, sampling, spec)
+
+    return lax.while_loop(unfinished, body, (jnp.int32(0), state))[1]
+
+
+def _emit(state: DecodeState, logits: jax.Array, sampling: Sampling, spec: DecodeSpec) -> DecodeState:
+    """Sample from `logits: [M, C, V]` and append the token of every row that is not done."""
+    live = ~state.done
+    token = sample(
+        state.keys, logits, state.written, sampling, vocab_limit=spec.vocab_limit, counts=state.counts
+    )
+    here = (jnp.arange(spec.max_new_tokens) == state.written[..., None]) & live[..., None]
+    written = state.written + live
+    ended = jnp.isin(token, jnp.asarray(spec.eos_ids, jnp.int32)) | (written == spec.max_new_tokens)
+    return state.replace(
+        tokens=jnp.where(here, token[..., None], state.tokens),
+        written=written,
+        last=jnp.where(live, token, state.last),
+        done=state.done | ended,
+        counts=_say(state.counts, token, live),
+    )
+
+
+def _read_counts(counts: Counts | None, segment: Segment) -> Counts | None:
+    """Counts at the start of a turn: everything before it is prompt, earlier replies included."""
+    if counts is None:
+        return None
+    before = (counts.prompt | (counts.generated > 0)) & ~segment.fresh[..., None]
+    real = jnp.arange(segment.tokens.shape[-1]) < segment.lengths[..., None]
+    ids = jnp.where(real, segment.tokens, before.shape[-1])  # out of range: dropped
+    mark = jax.vmap(jax.vmap(lambda seen, i: seen.at[i].set(True, mode="drop")))
+    return Counts(generated=jnp.zeros_like(counts.generated), prompt=mark(before, ids))
+
+
+def _say(counts: Counts | None, token: jax.Array, live: jax.Array) -> Counts | None:
+    if counts is None:
+        return None
+    add = jax.vmap(jax.vmap(lambda seen, t, on: seen.at[t].add(on)))
+    return counts.replace(generated=add(counts.generated, token, live.astype(jnp.int32)))

@@ -1,0 +1,219 @@
+"""A policy on the device: one model, or the members of one pass, behind the driver's `act`.
+
+`make_engine` compiles two programs, one that starts a turn (one variant per padded prompt length) and one that writes
+replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh, the `member` axis splits the
+members of a pass; each device then loops over its own rows and nothing is exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from esopt_jax.config import RolloutConfig
+from esopt_jax.core.perturb import Factored, view_axes
+from esopt_jax.errors import EsoptError
+from esopt_jax.models.load import Model
+from esopt_jax.models.sharding import MEMBER, MODEL
+from esopt_jax.rollouts.chat import Chat
+from esopt_jax.rollouts.decode import DecodeSpec, DecodeState, Segment, decode_segment, init_state, start_turn
+from esopt_jax.rollouts.driver import Episode, Ids, Replies
+from esopt_jax.rollouts.keys import Slots, row_keys
+from esopt_jax.rollouts.sampler import Sampling
+from esopt_jax.types import View
+
+SHORTEST_SEGMENT = 32
+"""Prompts are padded to 32, 64, 128, ... tokens, so that few programs serve all lengths."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What all passes of a run share.
+
+    Attributes:
+        spec: what is compiled in.
+        dtype: compute type of caches.
+        common_random_numbers: whether members share sampling keys.
+        mesh: None on one device.
+        start: jitted `start_turn` of a batched or a shared view.
+        write: jitted `decode_segment`.
+    """
+
+    spec: DecodeSpec
+    dtype: Any
+    common_random_numbers: bool
+    mesh: Mesh | None
+    start: Callable[..., DecodeState]
+    write: Callable[..., DecodeState]
+
+    @property
+    def devices(self) -> int:
+        """Devices among which members are split."""
+        return 1 if self.mesh is None else self.mesh.shape[MEMBER]
+
+
+def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any, mesh: Mesh | None = None) -> Engine:
+    """The engine of `model`.
+
+    Args:
+        model: architecture and vocabulary; its weights are not read.
+        chat: end ids.
+        rollout: lengths, and whether random numbers are common.
+        dtype: compute type.
+        mesh: (member, model) with explicit axes; a mesh of one device is the same as None.
+
+    Raises:
+        EsoptError: the mesh splits the model.
+    """
+    if mesh is not None and mesh.shape[MODEL] != 1:
+        raise EsoptError(
+            f"train.mesh is {[mesh.shape[MEMBER], mesh.shape[MODEL]]}; rollouts split members only: use "
+            f"[{mesh.size}, 1]"
+        )
+    spec = DecodeSpec(
+        arch=model.arch,
+        eos_ids=chat.stop_ids,
+        vocab_limit=model.vocab_limit,
+        max_new_tokens=rollout.max_new_tokens,
+        capacity=rollout.max_prompt_tokens + rollout.max_new_tokens,
+    )
+    mesh = None if mesh is None or mesh.size == 1 else mesh
+    common = rollout.common_random_numbers
+    return Engine(
+        spec=spec,
+        dtype=dtype,
+        common_random_numbers=common,
+        mesh=mesh,
+        start=_jit_turn(partial(_start, spec=spec, common_random_numbers=common), mesh),
+        write=_jit_turn(partial(_write, spec=spec), mesh),
+    )
+
+
+class DevicePolicy:
+    """Plays `members x cases` rows, row `m * C + c` being member m on case c; a `driver.Policy`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        view: View,
+        episodes: Sequence[Episode | None],
+        shape: tuple[int, int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        generation: int,
+        batched: bool,
+    ):
+        """Seat `episodes` on fresh rows.
+
+        Args:
+            engine: programs.
+            view: weights; with a leading M axis where `batched`, else shared by all rows.
+            episodes: `[M * C]`, None for idle rows.
+            shape: (M, C).
+            sampling: numbers and flags.
+            seed: root of the sampling keys.
+            generation: folded into the keys.
+            batched: whether the view has member axes.
+        """
+        self._engine, self._view, self._sampling = engine, view, sampling
+        self._shape, self._batched = shape, batched
+        self._root = (np.uint32(seed), np.int32(generation))
+        ids = np.array([(0, 0, 0) if e is None else (e.member, e.case, e.episode) for e in episodes], np.int32)
+        self._ids = [column.reshape(shape) for column in ids.T]
+        new = partial(init_state, engine.spec, shape, dtype=engine.dtype, penalties=sampling.flags.penalties)
+        self._state = _placed(new, engine.mesh)
+
+    def act(self, prompts: Sequence[Ids], fresh: Sequence[bool], turn: int) -> Replies:
+        """Read the prompts and reply, on all rows at once."""
+        lengths = np.fromiter(map(len, prompts), np.int32, len(prompts))
+        width = padded_length(int(lengths.max(initial=1)), self._engine.spec.capacity)
+        tokens = np.zeros((len(prompts), width), np.int32)
+        flat = np.fromiter(chain.from_iterable(prompts), np.int32, int(lengths.sum()))
+        tokens[np.arange(width) < lengths[:, None]] = flat
+        segment = Segment(
+            tokens=tokens.reshape(*self._shape, width),
+            lengths=lengths.reshape(self._shape),
+            fresh=np.asarray(fresh, bool).reshape(self._shape),
+        )
+        slots = Slots(*self._ids, turn=np.full(self._shape, turn, np.int32))
+        call = (self._batched, self._view)
+        state = self._engine.start(*call, self._state, segment, slots, *self._root, self._sampling)
+        self._state = state = self._engine.write(*call, state, self._sampling)
+        written, lengths = jax.device_get((state.tokens, state.written))
+        return Replies(tokens=written.reshape(len(prompts), -1), lengths=lengths.reshape(-1))
+
+
+def padded_length(tokens: int, capacity: int) -> int:
+    """The length to which segments of at most `tokens` tokens are padded.
+
+    Example:
+        >>> [padded_length(n, 100) for n in (1, 32, 33, 90)]
+        [32, 32, 64, 100]
+    """
+    width = SHORTEST_SEGMENT
+    while width < tokens:
+        width *= 2
+    return min(width, capacity)
+
+
+def _start(
+    view: View,
+    state: DecodeState,
+    segment: Segment,
+    slots: Slots,
+    seed: jax.Array,
+    generation: jax.Array,
+    sampling: Sampling,
+    *,
+    axes: Any,
+    spec: DecodeSpec,
+    common_random_numbers: bool,
+) -> DecodeState:
+    keys = row_keys(seed, generation, slots, common_random_numbers=common_random_numbers)
+    return start_turn(view, state, segment, slots, keys, sampling, spec=spec, axes=axes)
+
+
+def _write(view: View, state: DecodeState, sampling: Sampling, *, axes: Any, spec: DecodeSpec) -> DecodeState:
+    return decode_segment(view, state, spec.max_new_tokens, sampling, spec=spec, axes=axes)
+
+
+def _jit_turn(step: Callable[..., DecodeState], mesh: Mesh | None) -> Callable[..., DecodeState]:
+    """`step` compiled for a view that is `batched` over members or shared, its state donated."""
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=2)
+    def call(batched: bool, view: View, state: DecodeState, *rest: Any) -> DecodeState:
+        axes = view_axes(view) if batched else None
+        run = partial(step, axes=axes)
+        if mesh is None:
+            return run(view, state, *rest)
+        rows, whole = PartitionSpec(MEMBER), PartitionSpec()
+        placed = tuple(rows if isinstance(part, Segment | Slots) else whole for part in rest)
+        specs = (view_partition(view, batched), rows, *placed)
+        return jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=rows)(view, state, *rest)
+
+    return call
+
+
+def view_partition(view: View, batched: bool) -> Any:
+    """How the leaves of a view are spread over the `member` axis."""
+    rows, whole = PartitionSpec(MEMBER), PartitionSpec()
+    if not batched:
+        return whole
+    return {path: Factored(whole, rows, rows) if isinstance(leaf, Factored) else rows for path, leaf in view.items()}
+
+
+def _placed(new: Callable[[], DecodeState], mesh: Mesh | None) -> DecodeState:
+    """A new state, made where it will live."""
+    if mesh is None:
+        return new()
+    sharding = jax.sharding.NamedSharding(mesh, PartitionSpec(MEMBER))
+    return jax.jit(new, out_shardings=sharding)()

@@ -1,0 +1,111 @@
+"""The folder of a run: its layout, the refusals before anything heavy, and what is written first.
+
+What it holds:
+
+    config.yaml               resolved config            metrics.jsonl             one row a generation, `metrics`
+    env.json                  versions and devices       trajectories/*.jsonl.gz   episodes worth reading
+    history.jsonl             what a replay needs        final/                    weights as a Hugging Face folder
+    summary.json              results, `summary`         reward_curve.png          drawn by the command line
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from esopt_jax.errors import EsoptError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names of everything in a run's folder; creates nothing by itself."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved config, which `load_config` reads back."""
+        return self.path / "config.yaml"
+
+    @property
+    def env(self) -> Path:
+        """Versions, devices, flags, precision and commit."""
+        return self.path / "env.json"
+
+    @property
+    def history(self) -> Path:
+        """Seeds, fitness and coefficients: all that a replay needs."""
+        return self.path / "history.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """One row a generation and one an evaluation."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """Results of the run."""
+        return self.path / "summary.json"
+
+    @property
+    def final(self) -> Path:
+        """The tuned weights as a Hugging Face folder."""
+        return self.path / "final"
+
+    def trajectories(self, generation: int) -> Path:
+        """Episodes of members of one generation."""
+        return self.path / "trajectories" / f"gen_{generation:05d}.jsonl.gz"
+
+    def held_out(self, updates: int) -> Path:
+        """Episodes of the evaluation of the weights after so many updates."""
+        return self.path / "trajectories" / f"eval_{updates:05d}.jsonl.gz"
+
+
+def next_run_dir(preset: str, root: Path = Path("runs")) -> Path:
+    """`root/<preset>-<n>` with the first `n` after all that exist."""
+    stem = re.sub(r"[^\w.-]+", "-", preset)
+    taken = [re.fullmatch(re.escape(stem) + r"-(\d+)", p.name) for p in root.glob(f"{stem}-*")] if root.is_dir() else []
+    return root / f"{stem}-{1 + max((int(match[1]) for match in taken if match), default=0)}"
+
+
+def check_run_dir(path: Path) -> None:
+    """Refuse a folder that a run may not use; look only, create nothing.
+
+    Raises:
+        EsoptError: `path` is a file, lies below one, is not empty or cannot be written.
+    """
+    nearest = path.absolute()
+    try:
+        while not os.path.lexists(nearest):
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            where = "is a file" if nearest == path.absolute() else f"lies below {str(nearest)!r}, which is not a folder"
+            raise EsoptError(f"run folder {str(path)!r} {where}; give another --run-dir")
+        if nearest == path.absolute() and any(path.iterdir()):
+            raise EsoptError(f"run folder {str(path)!r} is not empty; give a new --run-dir or remove it")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise EsoptError(f"run folder {str(path)!r} cannot be written: no permission in {str(nearest)!r}")
+    except OSError as fault:
+        raise EsoptError(f"run folder {str(path)!r} cannot be used: {fault.strerror}; give another --run-dir") from None
+
+
+def create_run_folder(path: Path, config_yaml: str) -> RunFolder:
+    """Create the folder with the resolved config in it.
+
+    Raises:
+        EsoptError: as `check_run_dir`; also when another process took the folder in between.
+    """
+    check_run_dir(path)
+    folder = RunFolder(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with folder.config.open("x", encoding="utf-8") as stream:  # "x": of two processes one is refused
+            stream.write(config_yaml)
+        folder.trajectories(0).parent.mkdir()
+    except FileExistsError:
+        raise EsoptError(f"run folder {str(path)!r} was just taken by another run; give another --run-dir") from None
+    except OSError as fault:
+        raise EsoptError(f"run folder {str(path)!r} cannot be written: {fault.strerror}") from None
+    return folder
