@@ -84,7 +84,6 @@ def _configure_logging(*, verbose: bool) -> None:
     log = logging.getLogger("esopt_jax")
     log.handlers[:] = [handler]
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
-    log.propagate = False
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from esopt_jax.core.rounding import MasterLeaf, Split, join, round_nearest, split
+from esopt_jax.core.rounding import MasterLeaf, Split, leaf_shape, leaf_value, round_nearest, split
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.types import Master, MasterFormat, Params, Specs, View
 
-__all__ = ["Split", "base_leaf", "base_view", "check_leaves", "leaf_shape", "make_master", "master_value", "view_dtype"]
+__all__ = ["Split", "base_leaf", "base_view", "check_leaves", "make_master", "master_value", "view_dtype"]
 
 
 def make_master(params: Params, *, specs: Specs, format: MasterFormat) -> Master:
@@ -70,6 +70,7 @@ def check_leaves(params: Params | Master, specs: Specs) -> None:
         raise EsoptError(f"weights do not match the leaf table: {text}")
 
 
+@jax.jit
 def master_value(leaf: MasterLeaf) -> jax.Array:
     """The float32 value of one leaf of a master.
 
@@ -77,7 +78,7 @@ def master_value(leaf: MasterLeaf) -> jax.Array:
         >>> float(master_value(split(jnp.float32(0.3)))) == float(jnp.float32(0.3))
         True
     """
-    return join(leaf) if isinstance(leaf, Split) else leaf.astype(jnp.float32)
+    return leaf_value(leaf)
 
 
 def base_view(master: Master, *, specs: Specs, dtype: Any) -> View:
@@ -120,8 +121,3 @@ def view_dtype(dtype: Any, keep_float32: bool) -> Any:
 def cast(x: jax.Array, dtype: Any) -> jax.Array:
     """float32 as float32 or, rounded to nearest even, as bfloat16."""
     return round_nearest(x) if jnp.dtype(dtype) == jnp.bfloat16 else x
-
-
-def leaf_shape(leaf: Any) -> tuple[int, ...]:
-    """Shape of a leaf of weights or of a master."""
-    return tuple(leaf.hi.shape if isinstance(leaf, Split) else leaf.shape)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esopt_jax.core.normals import LANES, normal_rows, tile_count
+from esopt_jax.core.normals import LANES, normal_rows, threefry2x32, tile_count
 from esopt_jax.errors import EsoptError
 from esopt_jax.types import Key, LeafSpec, Purpose, Specs
 
@@ -88,7 +88,7 @@ def noise_key(
 
 
 def noise_sign(member: jax.Array | int, antithetic: bool) -> jax.Array:
-    """The sign of a member's noise: -1 for odd members of an antithetic population, else +1. Shape of `member`, float32.
+    """The sign of a member's noise, float32: -1 for odd members of an antithetic population, else +1.
 
     Example:
         >>> noise_sign(jnp.arange(4), True).tolist()
@@ -98,30 +98,29 @@ def noise_sign(member: jax.Array | int, antithetic: bool) -> jax.Array:
     return 1.0 - 2.0 * odd.astype(jnp.float32) if antithetic else jnp.ones(odd.shape, jnp.float32)
 
 
-def leaf_words(keys: Key, hashes: jax.Array) -> jax.Array:
+def leaf_words(keys: Key, hashes: jax.Array | np.ndarray | np.uint32) -> jax.Array:
     """Raw words of the leaf keys of many members.
 
     Args:
         keys: `[M]` typed threefry2x32 keys of members.
-        hashes: `[L]` uint32 of `leaf_hashes`.
+        hashes: `[...]` uint32 of `leaf_hashes`.
 
     Returns:
-        `[L, M, 2]` uint32.
+        `[..., M, 2]` uint32.
     """
-    _check(keys)
-
-    def one(leaf: jax.Array) -> jax.Array:
-        folded: jax.Array = jax.vmap(lambda key: jax.random.fold_in(key, leaf))(keys)
-        return jax.random.key_data(folded)
-
-    return jax.vmap(one)(hashes)
+    if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) or str(jax.random.key_impl(keys)) != IMPL:
+        raise EsoptError(f"key has dtype {keys.dtype}; noise needs typed threefry2x32 keys: use noise_key(...)")
+    return _fold(jax.random.key_data(keys), jnp.asarray(hashes, jnp.uint32)[..., None])
 
 
 def factor_words(words: jax.Array) -> jax.Array:
     """Words of the left and right factor of leaf keys: `[..., 2]` -> `[..., 2 (left, right), 2]` uint32."""
-    keys = jax.random.wrap_key_data(words.reshape(-1, 2), impl=IMPL)
-    sides = [jax.random.key_data(jax.vmap(partial(jax.random.fold_in, data=side))(keys)) for side in (0, 1)]
-    return jnp.stack(sides, axis=1).reshape(*words.shape[:-1], 2, 2)
+    return _fold(words[..., None, :], jnp.arange(2, dtype=jnp.uint32))
+
+
+def _fold(words: jax.Array, data: jax.Array) -> jax.Array:
+    """`jax.random.fold_in` on raw words, which is one threefry block; elementwise, so that it compiles quickly."""
+    return jnp.stack(threefry2x32((words[..., 0], words[..., 1]), data), axis=-1)
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -140,7 +139,7 @@ def sample_noise(key: Key, spec: LeafSpec) -> jax.Array:
         >>> sample_noise(noise_key(0, 0, 0), spec).shape
         (3, 2)
     """
-    words = leaf_words(key[None], jnp.asarray([leaf_hash(spec.path)], jnp.uint32))[0, 0]
+    words = leaf_words(key[None], np.uint32(leaf_hash(spec.path)))[0]
     rows, columns = spec.noise_form
     return normal_rows(words, 0, rows, columns).reshape(spec.shape)
 
@@ -169,12 +168,6 @@ def sample_factors(key: Key, spec: LeafSpec, *, rank: int) -> tuple[jax.Array, j
     """
     if not spec.is_matrix:
         raise EsoptError(f"leaf {spec.path!r} has no matrix form; its noise is full rank: use sample_noise")
-    words = leaf_words(key[None], jnp.asarray([leaf_hash(spec.path)], jnp.uint32))[0, 0]
-    left, right = factor_words(words)
+    left, right = factor_words(leaf_words(key[None], np.uint32(leaf_hash(spec.path)))[0])
     rows, columns = spec.noise_form
     return normal_rows(left, 0, rank, rows), normal_rows(right, 0, rank, columns)
-
-
-def _check(keys: Key) -> None:
-    if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) or str(jax.random.key_impl(keys)) != IMPL:
-        raise EsoptError(f"key has dtype {keys.dtype}; noise needs typed threefry2x32 keys: use noise_key(...)")

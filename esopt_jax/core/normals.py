@@ -34,13 +34,13 @@ _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1, 1.0)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2, -0.5, 1.0)
 
 
-def threefry2x32(words: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
+def threefry2x32(words: jax.Array | tuple[jax.Array, jax.Array], low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The two output words of the counter block `(0, low)`, elementwise.
 
     Written out, since the primitive behind `jax.random.bits` does not return both words of a block in one fusion.
 
     Args:
-        words: `[2]` uint32, the key.
+        words: the two uint32 words of the key; each may be an array that broadcasts with `low`.
         low: `[...]` uint32, the low counter word; the high one is 0.
 
     Returns:
@@ -52,7 +52,7 @@ def threefry2x32(words: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array
         ('0x6b200159', '0x99ba4efe')
     """
     schedule = (words[0], words[1], words[0] ^ words[1] ^ _u32(0x1BD11BDA))
-    a, b = jnp.zeros_like(low) + schedule[0], low + schedule[1]
+    a, b = schedule[0] + jnp.zeros_like(low), schedule[1] + low
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             a = a + b

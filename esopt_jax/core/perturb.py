@@ -9,7 +9,6 @@ A member's bits are the same alone, in a batch, in a loop and on any number of d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -21,11 +20,10 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from esopt_jax.core.groups import block_rows, group_leaves, stack_fields, unstack
+from esopt_jax.core.layout import forms_of, make_layout
 from esopt_jax.core.master import base_leaf, view_dtype
-from esopt_jax.core.noise import factor_words, leaf_hashes, leaf_words, noise_key, noise_sign
-from esopt_jax.core.normals import normal_rows, zeros_like_draw
-from esopt_jax.core.rounding import MasterLeaf, from_bits, read_fields, to_bits
+from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
+from esopt_jax.core.noise import leaf_hashes, noise_key, noise_sign
 from esopt_jax.types import Key, Master, Params, Plan, Specs, View
 
 NO_MULTIPLIERS: Mapping[str, float] = MappingProxyType({})
@@ -83,7 +81,8 @@ def perturb(
         ((1, 3), (1, 2))
     """
     scales = (jnp.asarray(sigma, jnp.float32) * jnp.asarray(sign, jnp.float32))[None]
-    view = _perturb_many(key[None], scales, master, specs, plan, rank, dtype, multipliers)
+    at = {"specs": specs, "plan": plan, "rank": rank, "dtype": dtype, "multipliers": multipliers}
+    view = _perturb_many(key[None], scales, master, **at)
     return {path: _member(leaf, 0) for path, leaf in view.items()}
 
 
@@ -130,10 +129,9 @@ def perturb_population(
         >>> view["w"].shape, bool((view["w"][0] == -view["w"][1]).all())
         ((4, 3, 2), True)
     """
-    keys, scales = _member_keys(
-        jnp.asarray(seed, jnp.uint32), jnp.asarray(generation, jnp.uint32), members, sigma, antithetic
-    )
-    return _perturb_many(keys, scales, master, specs, plan, rank, dtype, multipliers)
+    at = {"specs": specs, "plan": plan, "rank": rank, "dtype": dtype, "multipliers": multipliers}
+    keys, scales = _member_keys(jnp.uint32(seed), jnp.uint32(generation), members, sigma, antithetic=antithetic)
+    return _perturb_many(keys, scales, master, **at)
 
 
 def view_axes(view: View) -> View:
@@ -164,106 +162,50 @@ def group_multipliers(specs: Specs, multipliers: Mapping[str, float]) -> np.ndar
     return np.array([multipliers.get(spec.group, 1.0) for spec in specs], np.float32)
 
 
-# --- one group of leaves ----------------------------------------------------------------------------------------------
+# --- putting a view together ------------------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnames="antithetic")
 def _member_keys(
-    seed: jax.Array, generation: jax.Array, members: jax.Array, sigma: jax.Array | float, antithetic: bool
+    seed: jax.Array, generation: jax.Array, members: jax.Array, sigma: jax.Array | float, *, antithetic: bool
 ) -> tuple[Key, jax.Array]:
     keys = jax.vmap(lambda member: noise_key(seed, generation, member, antithetic=antithetic))(members)
     return keys, jnp.asarray(sigma, jnp.float32) * noise_sign(members, antithetic)
-
-
-_leaf_words = jax.jit(leaf_words)
 
 
 def _perturb_many(
     keys: Key,
     scales: jax.Array,
     master: Master,
+    *,
     specs: Specs,
     plan: Plan,
     rank: int,
     dtype: Any,
     multipliers: Mapping[str, float],
 ) -> View:
-    words = _leaf_words(keys, leaf_hashes(specs))
-    factors = group_multipliers(specs, multipliers)
-    view: View = {}
-    for group in group_leaves(master, specs, plan):
-        index = np.array(group.indices)
-        leaves = tuple(master[specs[i].path] for i in group.indices)
-        kind = view_dtype(dtype, group.keep_float32)
-        if group.low_rank:
-            pairs = _factors(words, index, scales, factors[index], form=group.form, rank=rank, dtype=kind)
-            outs = [Factored(base_leaf(leaf, kind), *pair) for leaf, pair in zip(leaves, pairs, strict=True)]
-        else:
-            outs = _full_members(leaves, words, index, scales, factors[index], form=group.form, dtype=kind)
-        view |= {specs[i].path: out for i, out in zip(group.indices, outs, strict=True)}
-    return {spec.path: view[spec.path] for spec in specs}
+    layout = make_layout(specs, plan)
+    hashes, factors = leaf_hashes(specs), group_multipliers(specs, multipliers)
+    leaves = [master[spec.path] for spec in specs]
+    dtypes = [view_dtype(dtype, spec.keep_float32) for spec in specs]
+    found: dict[int, Any] = {}
 
-
-@partial(jax.jit, static_argnames=("form", "dtype"))
-def _full_members(
-    leaves: tuple[MasterLeaf, ...],
-    words: jax.Array,
-    index: jax.Array,
-    scales: jax.Array,
-    multipliers: jax.Array,
-    *,
-    form: tuple[int, int],
-    dtype: Any,
-) -> list[jax.Array]:
-    """`[M, *shape]` of every leaf, block by block. One flat loop: a loop in a loop would copy each member once more."""
-    rows, columns = form
-    members, height = scales.shape[0], block_rows(form)
-    blocks = -(-rows // height)
-    base, words = stack_fields(leaves, form), words[index]
-    bits = jnp.uint16 if dtype == jnp.bfloat16 else jnp.float32
-
-    def body(step: jax.Array, out: jax.Array) -> jax.Array:
-        leaf, member, block = step // (members * blocks), step // blocks % members, step % blocks
-        row = jnp.minimum(block * height, rows - height)  # the last block may overlap: the same values again
-        window = tuple(lax.dynamic_slice(field, (leaf, row, 0), (1, height, columns))[0] for field in base)
-        scale = scales[member] * multipliers[leaf]
-        noise = normal_rows(words[leaf, member], row, height, columns, live=scale != 0)
-        value = to_bits(read_fields(window) + scale * noise, dtype)
-        return lax.dynamic_update_slice(out, value[None, None], (leaf, member, row, 0))
-
-    start = zeros_like_draw((len(leaves), members, rows, columns), bits, words)
-    stacked = lax.fori_loop(0, len(leaves) * members * blocks, body, start)
-    return [from_bits(out) for out in unstack(stacked, leaves, (members,))]
-
-
-@partial(jax.jit, static_argnames=("form", "rank", "dtype"))
-def _factors(
-    words: jax.Array,
-    index: jax.Array,
-    scales: jax.Array,
-    multipliers: jax.Array,
-    *,
-    form: tuple[int, int],
-    rank: int,
-    dtype: Any,
-) -> list[tuple[jax.Array, jax.Array]]:
-    """Left `[M, R, rows]` and right `[M, R, columns]` of every leaf, drawn member by member."""
-    sides = factor_words(words[index]).reshape(-1, 2, 2)
-    scale = (multipliers[:, None] * scales * np.float32(1 / math.sqrt(rank))).reshape(-1)
-
-    def draw(each: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        words, scale = each
-        left = scale * normal_rows(words[0], 0, rank, form[0], live=scale != 0)
-        right = normal_rows(words[1], 0, rank, form[1], live=scale != 0)
-        return to_bits(left, dtype), to_bits(right, dtype)
-
-    left, right = lax.map(draw, (sides, scale))
-    return [
-        (from_bits(a), from_bits(b))
-        for a, b in zip(
-            left.reshape(len(index), -1, *left.shape[1:]), right.reshape(len(index), -1, *right.shape[1:]), strict=True
-        )
-    ]
+    if ids := list(layout.pooled):
+        at: dict[str, Any] = {"forms": forms_of(specs, ids), "dtypes": tuple(dtypes[i] for i in ids)}
+        outs = pooled_members(keys, tuple(leaves[i] for i in ids), scales, hashes[ids], factors[ids], **at)
+        found |= zip(ids, outs, strict=True)
+    for i in layout.large:
+        at = {"form": specs[i].noise_form, "dtype": dtypes[i]}
+        found[i] = large_members(keys, leaves[i], scales, hashes[i], factors[i], **at)
+    if ids := list(layout.pooled_factors):
+        at = {"forms": forms_of(specs, ids), "rank": rank, "dtypes": tuple(dtypes[i] for i in ids)}
+        pairs = pooled_factors(keys, scales, hashes[ids], factors[ids], **at)
+        found |= {i: Factored(base_leaf(leaves[i], dtypes[i]), *pair) for i, pair in zip(ids, pairs, strict=True)}
+    for i in layout.large_factors:
+        at = {"form": specs[i].noise_form, "rank": rank, "dtype": dtypes[i]}
+        pair = large_factors(keys, scales, hashes[i], factors[i], **at)
+        found[i] = Factored(base_leaf(leaves[i], dtypes[i]), *pair)
+    return {spec.path: found[i] for i, spec in enumerate(specs)}
 
 
 def _member(leaf: Any, index: jax.Array | int) -> Any:
@@ -273,7 +215,7 @@ def _member(leaf: Any, index: jax.Array | int) -> Any:
 @partial(jax.jit, static_argnames="form")
 def _dense(leaf: Any, form: tuple[int, int]) -> jax.Array:
     if not isinstance(leaf, Factored):
-        return leaf.astype(jnp.float32)
+        return jnp.asarray(leaf, jnp.float32)
     left, right = leaf.left.astype(jnp.float32), leaf.right.astype(jnp.float32)
     noise = jnp.einsum("ra,rb->ab", left, right, precision=lax.Precision.HIGHEST)
-    return (leaf.base.astype(jnp.float32).reshape(form) + noise).reshape(leaf.base.shape)
+    return (jnp.asarray(leaf.base, jnp.float32).reshape(form) + noise).reshape(leaf.base.shape)

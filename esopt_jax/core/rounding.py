@@ -130,6 +130,16 @@ def from_bits(bits: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits, jnp.bfloat16) if bits.dtype == jnp.uint16 else bits
 
 
+def leaf_shape(leaf: Any) -> tuple[int, ...]:
+    """Shape of a leaf of weights or of a master."""
+    return tuple(leaf.hi.shape if isinstance(leaf, Split) else leaf.shape)
+
+
+def leaf_value(leaf: MasterLeaf) -> jax.Array:
+    """The float32 value of a leaf of a master."""
+    return read_fields(fields_of(leaf))
+
+
 def _bits16(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(x, jnp.uint16)
 
@@ -145,10 +155,10 @@ def _join_bits(high: jax.Array, low: jax.Array) -> jax.Array:
 
 
 def _nearest_bits(x: jax.Array) -> jax.Array:
-    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    bits: jax.Array = lax.bitcast_convert_type(x, jnp.uint32)
     return ((bits + jnp.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(jnp.uint16)
 
 
 def _stochastic_bits(x: jax.Array, random: jax.Array) -> jax.Array:
-    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    bits: jax.Array = lax.bitcast_convert_type(x, jnp.uint32)
     return ((bits + (random & jnp.uint32(0xFFFF))) >> 16).astype(jnp.uint16)

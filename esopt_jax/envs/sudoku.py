@@ -43,7 +43,8 @@ class Sudoku:
         mask: number of blanks, or a list of them that the tasks cycle through.
         max_turns: turns of an episode; 0 means three per blank.
         source: `generated`, or `published` for the published 9x9 puzzles with the given `mask`.
-        train_tasks: number of training tasks; of the published puzzles, at most this many.
+        train_tasks: number of training tasks; fewer where there are fewer different puzzles (4x4 with mask 1 or 12, the
+            published ones).
         eval_tasks: the same for held-out tasks.
         seed: of the generated puzzles.
         invalid_penalty: off at 0; subtracted from the reward of every rejected action.

@@ -49,12 +49,14 @@ def segment(
         inputs = dense(x, w[f"in_proj_qkv.weight#{part}"])
         window = jnp.concatenate([getattr(cache, part), inputs], axis=1)  # [B, K-1+T, H, d]
         taps = w[f"conv1d.weight#{part}"]
-        mixed[part] = silu(sum(window[:, i : i + steps] * taps[i] for i in range(taps.shape[0])))
+        # Heads move in front of time here, so that the norms and the delta rule read memory in order.
+        mixed[part] = silu(sum(window[:, i : i + steps] * taps[i] for i in range(taps.shape[0]))).swapaxes(1, 2)
         columns[part] = _columns_before(window, lengths, taps.shape[0] - 1)
-    q, k, v = _normalise(*(mixed[part] for part in PARTS), arch)
-    g, beta = _gates(w, x)
-    g, beta = (jnp.where(valid[..., None], t, 0.0) for t in (g, beta))
+    q, k = _unit(mixed["q"], arch.linear_key_head_dim), _unit(mixed["k"], 1)
+    v = _grouped(mixed["v"].astype(jnp.float32), arch, axis=1)
+    g, beta = (_grouped(jnp.where(valid[..., None], t, 0.0).swapaxes(1, 2), arch, axis=1) for t in _gates(w, x))
     out, state = delta_rule.scan_chunks(q, k, v, g, beta, cache.state, chunk=chunk or chunk_for(steps))
+    out = out.reshape(mixed["v"].shape).swapaxes(1, 2)
     return _gated_output(w, x, out, arch), DeltaNetCache(**columns, state=state)
 
 
@@ -70,11 +72,11 @@ def step(
         mixed[part] = silu(sum(old[:, i] * taps[i] for i in range(newest)) + inputs * taps[newest])
         shifted = jnp.concatenate([old[:, 1:], inputs[:, None]], axis=1)
         columns[part] = jnp.where(live[:, None, None, None], shifted, old)
-    q, k, v = _normalise(*(mixed[part] for part in PARTS), arch)
-    g, beta = _gates(w, x)
-    g, beta = (jnp.where(live[:, None], t, 0.0) for t in (g, beta))
+    q, k = _unit(mixed["q"], arch.linear_key_head_dim), _unit(mixed["k"], 1)
+    v = _grouped(mixed["v"].astype(jnp.float32), arch, axis=1)
+    g, beta = (_grouped(jnp.where(live[:, None], t, 0.0), arch, axis=1) for t in _gates(w, x))
     out, state = delta_rule.step(q, k, v, g, beta, cache.state)
-    return _gated_output(w, x, out, arch), DeltaNetCache(**columns, state=state)
+    return _gated_output(w, x, out.reshape(mixed["v"].shape), arch), DeltaNetCache(**columns, state=state)
 
 
 def _columns_before(window: jax.Array, lengths: jax.Array, count: int) -> jax.Array:
@@ -83,11 +85,15 @@ def _columns_before(window: jax.Array, lengths: jax.Array, count: int) -> jax.Ar
     return jnp.take_along_axis(window, index[..., None, None], axis=1, mode="clip")
 
 
-def _normalise(q: jax.Array, k: jax.Array, v: jax.Array, arch: Architecture) -> tuple[jax.Array, ...]:
-    """Unit-length queries and keys in float32, the queries scaled by `Dk^-0.5`."""
-    q, k, v = (t.astype(jnp.float32) for t in (q, k, v))
-    q, k = (t * lax.rsqrt(jnp.sum(t * t, axis=-1, keepdims=True) + 1e-6) for t in (q, k))
-    return q * arch.linear_key_head_dim**-0.5, k, v
+def _unit(x: jax.Array, divisor: int) -> jax.Array:
+    """Last axis to length `divisor^-0.5`, in float32."""
+    x = x.astype(jnp.float32)
+    return x * lax.rsqrt((jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6) * divisor)
+
+
+def _grouped(x: jax.Array, arch: Architecture, *, axis: int) -> jax.Array:
+    """Split the axis of value heads into key heads and their group: value head j reads key head `j // G`."""
+    return x.reshape(*x.shape[:axis], arch.linear_num_key_heads, arch.value_groups, *x.shape[axis + 1 :])
 
 
 def _gates(w: View, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -5,8 +5,11 @@ For every token, with state `S: [Dk, Dv]`, decay `a = exp(g)` and write strength
     S <- a S,   d = beta (v - Sᵀ k),   S <- S + k dᵀ,   o = Sᵀ q
 
 Source: Yang et al., "Gated Delta Networks" (2024), Eq. 10, and its chunked form, section 3.3. `scan_chunks` handles many
-tokens as matrix products, `step` one; both touch the state by a single product with the stacked `[k; q]`. The chunked form
-here keeps the correction `d` explicit instead of the WY factors: fewer products, and the same formula as a step.
+tokens by matrix products, `step` one. Both keep the correction `d` explicit and touch the old state by one product with
+the stacked `[k; q]`, so the chunk is the step with matrices in place of vectors.
+
+Heads are grouped: each of the Hk key heads serves G value heads, whose states lie side by side, `[Dk, G, Dv]`. A product
+with the keys then serves all G of them and nothing is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +18,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-BASE = 8  # below this size a unit triangular matrix is inverted by its (short, well-scaled) Neumann product
+UNROLLED = 4
+"""Up to this many chunks are unrolled, more are scanned."""
+
+NEUMANN = 8
+"""Size up to which a unit triangular matrix is inverted by its Neumann product, which is short and still well scaled."""
 
 
 def step(
@@ -23,23 +30,25 @@ def step(
 ) -> tuple[jax.Array, jax.Array]:
     """One token per row; `g = beta = 0` leaves the state exactly as it was.
 
+    All arrays are float32.
+
     Args:
-        q: `[B, Hk, Dk]` float32, normalised and scaled; `k` alike.
-        v: `[B, Hv, Dv]` float32. Value head j reads key head `j // (Hv / Hk)`.
-        g: `[B, Hv]` float32, log decay, at most 0; `beta: [B, Hv]` in 0 .. 1.
-        state: `[B, Hv, Dk, Dv]` float32.
+        q: `[B, Hk, Dk]`, normalised and scaled.
+        k: `[B, Hk, Dk]`, normalised.
+        v: `[B, Hk, G, Dv]`.
+        g: `[B, Hk, G]`, log decay, at most 0.
+        beta: `[B, Hk, G]`, in 0 .. 1.
+        state: `[B, Hk, Dk, G, Dv]`.
 
     Returns:
-        Output `[B, Hv, Dv]` and the next state.
+        Output `[B, Hk, G, Dv]` and the next state.
     """
-    groups = v.shape[1] // k.shape[1]
-    keys = jnp.repeat(k, groups, axis=1)
-    pair = jnp.repeat(jnp.stack([k, q], axis=2), groups, axis=1)  # [B, Hv, 2, Dk]
     decay = jnp.exp(g)[..., None]
-    read = jnp.einsum("bhpk,bhkv->bhpv", pair, state) * decay[..., None]
-    change = (v - read[:, :, 0]) * beta[..., None]
-    match = jnp.repeat(jnp.sum(k * q, axis=-1), groups, axis=1)[..., None]
-    return read[:, :, 1] + match * change, state * decay[..., None] + keys[..., None] * change[..., None, :]
+    read = jnp.einsum("bhpk,bhkgv->bhpgv", jnp.stack([k, q], axis=2), state)
+    change = (v - read[:, :, 0] * decay) * beta[..., None]
+    match = jnp.sum(k * q, axis=-1)[..., None, None]
+    out = read[:, :, 1] * decay + match * change
+    return out, state * decay[:, :, None] + k[..., None, None] * change[:, :, None]
 
 
 def scan_chunks(
@@ -47,66 +56,79 @@ def scan_chunks(
 ) -> tuple[jax.Array, jax.Array]:
     """Many tokens per row, in chunks; equal to `step` repeated. Tokens with `g = beta = 0` leave the state alone.
 
+    All arrays are float32.
+
     Args:
-        q: `[B, T, Hk, Dk]`; `k` alike; `v: [B, T, Hv, Dv]`; `g` and `beta: [B, T, Hv]`; `state: [B, Hv, Dk, Dv]`.
+        q: `[B, Hk, T, Dk]`, normalised and scaled.
+        k: `[B, Hk, T, Dk]`, normalised.
+        v: `[B, Hk, G, T, Dv]`.
+        g: `[B, Hk, G, T]`, log decay, at most 0.
+        beta: `[B, Hk, G, T]`, in 0 .. 1.
+        state: `[B, Hk, Dk, G, Dv]`.
         chunk: tokens handled by one set of products.
 
     Returns:
-        Output `[B, T, Hv, Dv]` and the state after the last token.
+        Output `[B, Hk, G, T, Dv]` and the state after the last token.
     """
-    tokens = q.shape[1]
+    tokens = q.shape[2]
     count = -(-tokens // chunk)
-    pad = count * chunk - tokens
 
-    def split(x: jax.Array) -> jax.Array:  # [B, T, H, ...] -> [count, B, H, chunk, ...]
-        x = jnp.pad(x, ((0, 0), (0, pad), *((0, 0),) * (x.ndim - 2)))
-        x = x.reshape(x.shape[0], count, chunk, *x.shape[2:])
-        return jnp.moveaxis(jnp.moveaxis(x, 1, 0), 3, 2)
+    def split(x: jax.Array, axis: int) -> jax.Array:  # T -> leading count, chunk in its place
+        widths = [(0, 0)] * x.ndim
+        widths[axis] = (0, count * chunk - tokens)
+        x = jnp.pad(x, widths)
+        return jnp.moveaxis(x.reshape(*x.shape[:axis], count, chunk, *x.shape[axis + 1 :]), axis, 0)
 
-    pieces = tuple(split(x) for x in (q, k, v, g, beta))
-    if count == 1:
-        state, out = _chunk(state, tuple(x[0] for x in pieces))
-        out = out[None]
-    else:
-        state, out = lax.scan(_chunk, state, pieces)
-    out = jnp.moveaxis(jnp.moveaxis(out, 0, 1), 2, 3)  # [B, count, chunk, Hv, Dv]
-    return out.reshape(out.shape[0], count * chunk, *out.shape[3:])[:, :tokens], state
+    def body(state: jax.Array, piece: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        out, state = _chunk(*piece, state)
+        return state, out
+
+    pieces = (split(q, 2), split(k, 2), *(split(x, 3) for x in (v, g, beta)))
+    state, out = lax.scan(body, state, pieces, unroll=count <= UNROLLED)
+    out = jnp.moveaxis(out, 0, 3)
+    return out.reshape(*out.shape[:3], count * chunk, out.shape[-1])[:, :, :, :tokens], state
 
 
-def _chunk(state: jax.Array, piece: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-    """One chunk of C tokens: `q, k: [B, Hk, C, Dk]`, `v: [B, Hv, C, Dv]`, `g, beta: [B, Hv, C]`."""
-    q, k, v, g, beta = piece
-    size, groups = q.shape[2], v.shape[1] // q.shape[1]
+def _chunk(
+    q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, state: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One chunk of C tokens, shapes as in `scan_chunks` with T = C.
+
+    With decay sums `c_i = g_0 + ... + g_i`, the corrections of a chunk solve a unit lower triangular system:
+
+        (I + A) d = beta (v - e^c (k S)),   A_ij = beta_i e^(c_i - c_j) k_i · k_j   for j < i
+    """
+    size = q.shape[2]
     past = jnp.tril(jnp.ones((size, size), bool))
-    log_decay = jnp.cumsum(g, axis=-1)
-    gaps = log_decay[..., :, None] - log_decay[..., None, :]
-    fade = jnp.exp(jnp.where(past, gaps, -jnp.inf))  # [B, Hv, C, C]; masked before exp, whose argument may be huge
+    total = g @ past.T.astype(g.dtype)  # a running sum; as a product it is not recomputed inside the next loop
+    # Masked before exp: above the diagonal the argument may be large and positive.
+    fade = jnp.exp(jnp.where(past, total[..., :, None] - total[..., None, :], -jnp.inf))  # [B, Hk, G, C, C]
     pair = jnp.concatenate([k, q], axis=2)
-    against_keys = jnp.repeat(jnp.einsum("bhik,bhjk->bhij", pair, k), groups, axis=1)  # [B, Hv, 2C, C]
-    read = jnp.einsum("bhik,bhkv->bhiv", jnp.repeat(pair, groups, axis=1), state)
-    read = read * jnp.exp(jnp.tile(log_decay, 2))[..., None]
-    overlap = jnp.where(jnp.tril(past, -1), against_keys[:, :, :size] * fade, 0.0) * beta[..., None]
-    change = unit_lower_inverse(overlap) @ (beta[..., None] * (v - read[:, :, :size]))
-    out = read[:, :, size:] + (against_keys[:, :, size:] * fade) @ change
-    total = log_decay[..., -1:]
-    keys = jnp.repeat(k, groups, axis=1) * jnp.exp(total - log_decay)[..., None]
-    return state * jnp.exp(total)[..., None] + jnp.einsum("bhck,bhcv->bhkv", keys, change), out
+    match = jnp.einsum("bhik,bhjk->bhij", pair, k)[:, :, None]  # [B, Hk, 1, 2C, C]
+    read = jnp.einsum("bhik,bhkgv->bhigv", pair, state).swapaxes(2, 3)
+    decay = jnp.exp(total)[..., None]
+    overlap = jnp.where(jnp.tril(past, -1), match[..., :size, :] * fade, 0.0) * beta[..., None]
+    change = unit_lower_inverse(overlap) @ (beta[..., None] * (v - read[..., :size, :] * decay))
+    out = read[..., size:, :] * decay + (match[..., size:, :] * fade) @ change
+    rest = jnp.exp(total[..., -1:] - total)[..., None]
+    state = state * jnp.exp(total[..., -1])[:, :, None, :, None]
+    return out, state + jnp.einsum("bhck,bhgcv->bhkgv", k, rest * change)
 
 
 def unit_lower_inverse(a: jax.Array) -> jax.Array:
     """`(I + a)^-1` for strictly lower triangular `a: [..., C, C]`.
 
-    Blocks are inverted by halves; a block of at most 8 uses `(I - a)(I + a^2)(I + a^4)`, exact since `a^8 = 0`. Larger
-    powers would cancel badly when keys repeat.
+    Blocks are inverted by halves; a block of at most 8 by `(I - a)(I + a^2)(I + a^4)`, exact since `a^8 = 0`. Higher
+    powers would cancel badly where keys repeat.
     """
     size = a.shape[-1]
-    if size <= BASE:
+    if size <= NEUMANN:
         eye = jnp.eye(size, dtype=a.dtype)
         square = a @ a
         return (eye - a) @ (eye + square) @ (eye + square @ square)
     half = size // 2
     top = unit_lower_inverse(a[..., :half, :half])
     bottom = unit_lower_inverse(a[..., half:, half:])
-    corner = -bottom @ a[..., half:, :half] @ top
+    corner = -bottom @ (a[..., half:, :half] @ top)
     upper = jnp.concatenate([top, jnp.zeros_like(a[..., :half, half:])], axis=-1)
     return jnp.concatenate([upper, jnp.concatenate([corner, bottom], axis=-1)], axis=-2)

@@ -70,10 +70,12 @@ def _low_rank(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
 
 def _contract(x: jax.Array, w: jax.Array, contracted: tuple[int, ...]) -> jax.Array:
     """Contract the last axes of `x` with the axes `contracted` of `w`; the rest of `x`, then the rest of `w`, remain."""
-    first = x.ndim - len(contracted)
     kept = tuple(i for i in range(w.ndim) if i not in contracted)
-    dims = ((tuple(range(first, x.ndim)), contracted), ((), ()))
-    return lax.dot_general(x, w, dims, out_sharding=_placement(x, range(first), w, kept))
+    placement = _placement(x, range(x.ndim - len(contracted)), w, kept)
+    if len(contracted) > 1:  # one long contracted axis: several are not merged by the compiler, at a tenth of the speed
+        x = x.reshape(*x.shape[: -len(contracted)], -1)
+        w, contracted = w.reshape(-1, *w.shape[len(contracted) :]), (0,)
+    return lax.dot_general(x, w, (((x.ndim - 1,), contracted), ((), ())), out_sharding=placement)
 
 
 def _rows(table: jax.Array, ids: jax.Array) -> jax.Array:

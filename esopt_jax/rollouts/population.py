@@ -1,12 +1,12 @@
 """Episodes of a whole population, pass by pass, and of a single model.
 
 A pass holds `members_per_pass` members at once; the last one is filled up with idle members, so that every pass has the
-same number of rows and one compiled program. What a member plays does not depend on the pass it is in.
+same number of rows and one compiled program serves all. What a member plays does not depend on the pass it is in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,33 +18,219 @@ from jax.sharding import PartitionSpec
 
 from esopt_jax.config import ESConfig, RolloutConfig
 from esopt_jax.core.perturb import perturb_population
+from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
 from esopt_jax.rollouts.engine import DevicePolicy, Engine, view_partition
 from esopt_jax.rollouts.keys import environment_seeds
 from esopt_jax.rollouts.sampler import Sampling
-from esopt_jax.types import Environment, Master, Specs, Task, Trajectory, View
+from esopt_jax.types import Environment, Master, Task, Trajectory, View
 
 Case = tuple[int, Task]
-"""A task and its index in the split, which names it in keys."""
+"""A task with its index in the split, which names it in keys."""
+
+BASE = -1
+"""Member number of the unperturbed model."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What does not change between rollouts: device programs, environment, chat, host threads and limits."""
+    """What does not change between rollouts: device programs, environment, chat, host threads and limits.
+
+    `views(seed, generation, members, master, sigma)` makes the view of a pass.
+    """
 
     engine: Engine
-    specs: Specs
     environment: Environment
     chat: Chat
     pool: Pool
     limits: Limits
+    episodes_per_case: int
+    members_per_pass: int
+    views: Callable[..., View]
 
 
 def make_stage(
-    engine: Engine, specs: Specs, environment: Environment, chat: Chat, pool: Pool, *, rollout: RolloutConfig
+    engine: Engine,
+    model: Model,
+    environment: Environment,
+    chat: Chat,
+    pool: Pool,
+    *,
+    rollout: RolloutConfig,
+    es: ESConfig,
 ) -> Stage:
-    """The stage of a config."""
-    limits = Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens)
-    return Stage(engine, specs, environment, chat, pool, limits)
+    """The stage of a config. On a mesh, `es.members_per_pass` counts over all devices and is rounded up to fill them."""
+    members = es.members_per_pass or es.population_size
+    return Stage(
+        engine=engine,
+        environment=environment,
+        chat=chat,
+        pool=pool,
+        limits=Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens),
+        episodes_per_case=rollout.episodes_per_case,
+        members_per_pass=_round_up(members, engine.devices),
+        views=_make_views(engine, model, es),
+    )
+
+
+def rollout_population(
+    stage: Stage,
+    master: Master,
+    cases: Sequence[Case],
+    *,
+    seed: int,
+    generation: int,
+    sigma: float,
+    members: Sequence[int],
+    sampling: Sampling,
+) -> list[list[Trajectory]]:
+    """Let every member play every case.
+
+    Args:
+        stage: everything fixed.
+        master: the weights; only read.
+        cases: what all members play, `episodes_per_case` times each.
+        seed: of the run, for noise, sampling and environments.
+        generation: 0-based.
+        sigma: standard deviation of the perturbation.
+        members: indices in the population.
+        sampling: numbers and flags.
+
+    Returns:
+        `[len(members)][len(cases) * episodes_per_case]`, the repeats of a case side by side.
+    """
+    found: list[list[Trajectory]] = []
+    size = stage.members_per_pass
+    for first in range(0, len(members), size):
+        playing = list(members[first : first + size])
+        idle = size - len(playing)
+        ids = np.array(playing + playing[-1:] * idle, np.int32)
+        view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
+        plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
+        columns = len(plays[0])
+        rows = _seated([play for row in plays for play in row], stage, seed, generation)
+        trajectories = _play(
+            stage, view, rows, (size, columns), sampling=sampling, seed=seed, generation=generation, batched=True
+        )
+        found += [trajectories[i * columns : (i + 1) * columns] for i in range(len(playing))]
+    return found
+
+
+def rollout_model(
+    stage: Stage,
+    view: View,
+    cases: Sequence[Case],
+    *,
+    seed: int,
+    sampling: Sampling,
+    repeats: int = 1,
+    rows: int = 0,
+    generation: int = 0,
+    member: int = BASE,
+) -> list[Trajectory]:
+    """Let one model play every case `repeats` times.
+
+    Args:
+        stage: everything fixed.
+        view: weights without member axes, such as `core.master.base_view`.
+        cases: what it plays.
+        seed: of the evaluation, for sampling and environments.
+        sampling: numbers and flags.
+        repeats: episodes per case.
+        rows: episodes at once; 0 for all.
+        generation: folded into keys and recorded; evaluations leave it at 0, so that all runs are judged alike.
+        member: recorded.
+
+    Returns:
+        `[len(cases) * repeats]`, the repeats of a case side by side.
+    """
+    plays = _plays(member, cases, repeats)
+    devices = stage.engine.devices
+    per_device = -(-min(rows or len(plays), len(plays)) // devices)
+    size = per_device * devices
+    found: list[Trajectory] = []
+    for first in range(0, len(plays), size):
+        episodes = _seated(plays[first : first + size], stage, seed, generation)
+        found += _play(
+            stage,
+            view,
+            episodes,
+            (devices, per_device),
+            sampling=sampling,
+            seed=seed,
+            generation=generation,
+            batched=False,
+        )
+    return found
+
+
+def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
+    return [
+        Episode(member=member, case=index, episode=repeat, task=task, seed=0)
+        for index, task in cases
+        for repeat in range(repeats)
+    ]
+
+
+def _seated(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) -> list[Episode]:
+    """The same episodes with the seeds of their environments."""
+    case, episode, member = np.array([(p.case, p.episode, p.member) for p in plays], np.int32).T
+    common = stage.engine.common_random_numbers
+    seeds = environment_seeds(seed, generation, case, episode, member, common_random_numbers=common)
+    return [Episode(p.member, p.case, p.episode, p.task, s) for p, s in zip(plays, seeds, strict=True)]
+
+
+def _play(
+    stage: Stage, view: View, episodes: Sequence[Episode], shape: tuple[int, int], **kwargs: Any
+) -> list[Trajectory]:
+    """Play `episodes` on the first rows of a device batch of `shape`; the other rows are idle."""
+    idle = [None] * (shape[0] * shape[1] - len(episodes))
+    seats = [*episodes, *idle]
+    policy = DevicePolicy(stage.engine, view, seats, shape, **kwargs)
+    played = play(
+        policy,
+        stage.environment,
+        seats,
+        chat=stage.chat,
+        pool=stage.pool,
+        limits=stage.limits,
+        generation=kwargs["generation"],
+    )
+    return [trajectory for trajectory in played if trajectory is not None]
+
+
+def _make_views(engine: Engine, model: Model, es: ESConfig) -> Callable[..., View]:
+    """The views of a pass; on a mesh, each device makes those of its own members."""
+
+    def views(seed: Any, generation: Any, members: Any, master: Master, sigma: Any) -> View:
+        return perturb_population(
+            seed,
+            generation,
+            members,
+            master,
+            specs=model.specs,
+            sigma=sigma,
+            plan=es.plan,
+            rank=es.rank,
+            dtype=engine.dtype,
+            antithetic=es.antithetic,
+            multipliers=es.sigma_multipliers,
+        )
+
+    if engine.mesh is None:
+        return lambda seed, generation, members, *rest: views(seed, generation, jnp.asarray(members), *rest)
+
+    @jax.jit
+    def spread(*args: Any) -> View:
+        rows, whole = PartitionSpec(MEMBER), PartitionSpec()
+        placed = view_partition(jax.eval_shape(views, *args), batched=True)
+        run = partial(jax.shard_map, mesh=engine.mesh, in_specs=(whole, whole, rows, whole, whole), out_specs=placed)
+        return run(views)(*args)
+
+    return spread
+
+
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple

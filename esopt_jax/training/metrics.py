@@ -9,8 +9,8 @@ equal. A value that does not exist (a mean of nothing) is null.
     frac_reward_zero_std          share of cases on which all members got the same reward: nothing to learn from
     completions/mean_length       tokens of a completion, mean over turns
     completions/clipped_ratio     share of completions cut at rollout.max_new_tokens
-    fitness/mean, std, best       over members, before shaping
-    sigma, alpha                  perturbation scale and step size of this generation
+    fitness/mean, fitness/std, fitness/best         over members, before shaping
+    sigma, alpha                  perturbation scale and step size
     update_norm                   l2 norm of the intended update
     update/applied_fraction       share of the weights' intended changes that the master format kept
     update/cosine                 between intended and applied update
@@ -19,13 +19,19 @@ equal. A value that does not exist (a mean of nothing) is null.
     turns/mean                    turns of an episode
     invalid_action_rate           share of turns whose action the environment rejected
     faults                        episodes lost to infrastructure errors
-    excluded_cases                cases dropped for all members because of them
-    tokens, tokens_per_s          tokens generated, and per second of rollout
-    time/rollout_s, update_s      seconds; the parts of `rollout_s` overlap
+    excluded_cases                columns of episodes dropped for all members because of them
+    abandoned_workers             host threads given up so far, because a call of the environment hung
+    tokens                        generated
+    tokens_per_s                  of them, per second of `time/rollout_s`
+    time/rollout_s                seconds of perturbing, replying and playing
+    time/perturb_s                seconds of it spent on perturbing
+    time/update_s                 seconds of the update, the digest and writing both down
     time/compile_s                seconds of the generation spent compiling
     memory/host_peak_bytes        largest resident memory of the process so far
-    eval/solve_rate               of held-out tasks, with its 95 % interval eval/ci_low .. eval/ci_high
-    eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults
+    memory/device_peak_bytes      the same of the first device, where it tells
+    eval/solve_rate               of held-out tasks
+    eval/ci_low, eval/ci_high     its 95 % interval
+    eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults         as above
     time/eval_s                   seconds of the evaluation
 """
 
@@ -36,9 +42,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
+from esopt_jax.training.commit import Commit
+from esopt_jax.training.generation import Generation
 from esopt_jax.training.jsonl import append
+from esopt_jax.training.memory import peak_rss_bytes
+from esopt_jax.training.scoring import Evaluation
 from esopt_jax.types import Trajectory
 
 
@@ -57,6 +68,52 @@ class MetricsWriter:
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()
+
+
+def generation_metrics(generation: Generation, commit: Commit, *, compile_s: float, abandoned: int) -> dict[str, Any]:
+    """The row of one generation.
+
+    Args:
+        generation: what the population did.
+        commit: what became of the weights.
+        compile_s: seconds of it spent compiling.
+        abandoned: workers given up so far.
+    """
+    episodes = episode_metrics([episode for own in generation.episodes for episode in own])
+    stats, fitness = commit.stats, generation.fitness
+    return {
+        "generation": generation.index,
+        **episodes,
+        "fitness/mean": float(fitness.mean()),
+        "fitness/std": float(fitness.std()),
+        "fitness/best": float(fitness.max()),
+        "sigma": generation.sigma,
+        "alpha": generation.alpha,
+        "update_norm": 0.0 if stats is None else float(stats.update_norm),
+        "update/applied_fraction": math.nan if stats is None else float(stats.applied_fraction),
+        "update/cosine": math.nan if stats is None else float(stats.cosine),
+        "update/skipped": int(stats is None),
+        "excluded_cases": len(generation.dropped),
+        "abandoned_workers": abandoned,
+        "tokens_per_s": episodes["tokens"] / generation.rollout_s,
+        "time/rollout_s": generation.rollout_s,
+        "time/perturb_s": generation.perturb_s,
+        "time/update_s": commit.update_s,
+        "time/compile_s": compile_s,
+        **memory_metrics(),
+    }
+
+
+def evaluation_metrics(updates: int, result: Evaluation, *, eval_s: float) -> dict[str, Any]:
+    """The row of one evaluation."""
+    return {"generation": updates, **result.metrics(), "time/eval_s": eval_s}
+
+
+def memory_metrics() -> dict[str, int]:
+    """Largest memory so far in bytes: of the process, and of the first device where it tells."""
+    device = jax.local_devices()[0].memory_stats() or {}
+    peak = {"memory/device_peak_bytes": device["peak_bytes_in_use"]} if "peak_bytes_in_use" in device else {}
+    return {"memory/host_peak_bytes": peak_rss_bytes(), **peak}
 
 
 def episode_metrics(episodes: Sequence[Trajectory]) -> dict[str, float]:

@@ -9,22 +9,22 @@ Every key is always there; null means that the run did not get that far or did n
     gain                          {mean, ci95} of final - base, paired by puzzle
     base_by_sampling, final_by_sampling      the same records for "preset", "t0.7_p0.8" and "greedy"
     best_random                   record of the best of N single perturbations
-    updates_skipped               generations whose fitness did not differ between members
+    updates_skipped               generations without an update, since fitness did not differ between members
+    abandoned_workers             host threads given up because a call of the environment hung
     wall_s, compile_s, rollout_tokens, tokens_per_s, peak_rss_bytes, digest
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import resource
-import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from esopt_jax.config import Config, config_hash
 from esopt_jax.training.jsonl import write_json
+from esopt_jax.training.memory import peak_rss_bytes
 from esopt_jax.training.run_folder import RunFolder
 from esopt_jax.types import NOISE_SPEC
 
@@ -33,23 +33,35 @@ SCHEMA = 1
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a run is: everything in the summary that the config does not say. Times in seconds."""
+@dataclass(frozen=True)
+class Totals:
+    """What a run has done so far. `rollout_s` in seconds; `digest` is that of the weights after `generations`."""
 
+    digest: str
     generations: int = 0
     train_episodes: int = 0
     rollout_tokens: int = 0
     rollout_s: float = 0.0
     updates_skipped: int = 0
-    digest: str | None = None
+    abandoned_workers: int = 0
+
+    def after(self, row: Mapping[str, Any], digest: str) -> Totals:
+        """The totals with the metrics row of one more generation."""
+        return Totals(
+            digest=digest,
+            generations=self.generations + 1,
+            train_episodes=self.train_episodes + row["episodes"] + row["faults"],
+            rollout_tokens=self.rollout_tokens + row["tokens"],
+            rollout_s=self.rollout_s + row["time/rollout_s"],
+            updates_skipped=self.updates_skipped + row["update/skipped"],
+            abandoned_workers=row["abandoned_workers"],
+        )
 
 
 def summarize(
     config: Config,
-    progress: Progress,
+    totals: Totals,
     *,
-    status: str,
     stopped_because: str | None,
     fingerprint: str,
     evaluations: Mapping[str, Any],
@@ -60,9 +72,8 @@ def summarize(
 
     Args:
         config: resolved config.
-        progress: how far it came.
-        status: `"finished"` or `"stopped"`.
-        stopped_because: reason of a stop, else None.
+        totals: what it did.
+        stopped_because: None for a run that finished.
         fingerprint: of the platform.
         evaluations: any of `base`, `final`, `gain`, `base_by_sampling`, `final_by_sampling`, `best_random`.
         wall_s: since the start of the command.
@@ -76,14 +87,15 @@ def summarize(
         "config_hash": config_hash(config),
         "noise_spec": NOISE_SPEC,
         "fingerprint": fingerprint,
-        "status": status,
+        "status": "finished" if stopped_because is None else "stopped",
         "stopped_because": stopped_because,
         "es_seed": config.es.seed,
         "eval_seed": config.eval.seed,
-        "generations": progress.generations,
+        "generations": totals.generations,
         "population_size": config.es.population_size,
-        "train_episodes": progress.train_episodes,
-        "updates_skipped": progress.updates_skipped,
+        "train_episodes": totals.train_episodes,
+        "updates_skipped": totals.updates_skipped,
+        "abandoned_workers": totals.abandoned_workers,
         "sampling": {name: getattr(config.rollout, name) for name in _SAMPLING},
         "base": evaluations.get("base"),
         "final": evaluations.get("final"),
@@ -93,17 +105,11 @@ def summarize(
         "best_random": evaluations.get("best_random"),
         "wall_s": wall_s,
         "compile_s": compile_s,
-        "rollout_tokens": progress.rollout_tokens,
-        "tokens_per_s": progress.rollout_tokens / progress.rollout_s if progress.rollout_s else 0.0,
+        "rollout_tokens": totals.rollout_tokens,
+        "tokens_per_s": totals.rollout_tokens / totals.rollout_s if totals.rollout_s else 0.0,
         "peak_rss_bytes": peak_rss_bytes(),
-        "digest": progress.digest,
+        "digest": totals.digest,
     }
-
-
-def peak_rss_bytes() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def record_wall_s(run_dir: Path, wall_s: float) -> None:

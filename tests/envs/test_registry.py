@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -137,3 +138,8 @@ def test_values_that_the_factory_refuses(file):
 def test_results_that_are_no_environment(file):
     assert "returned int, which lacks tasks, reset, step" in refused(f"{file}:broken")
     assert "returned Half, which lacks reset, step" in refused(f"{file}:half")
+
+
+def test_environments_do_not_load_jax():
+    program = "import sys; from esopt_jax.envs import registry, sudoku, echo; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -72,6 +72,7 @@ def test_solutions_finds_exactly_the_grids_that_agree_with_the_givens():
 
 def test_a_contradiction_has_no_solution():
     assert solutions("11..............") == []
+    assert solutions("1234341243212341") == []  # full, and wrong
     assert solutions("12....3........4") == []  # r1c3 is left without a digit
 
 

@@ -163,20 +163,28 @@ def test_workers_that_come_back_make_room(gate):
         assert pool.run([lambda: 2] * 4) == [2] * 4
 
 
-def test_a_batch_after_an_interrupted_one(gate, monkeypatch):
-    pool = StepPool(workers=1, timeout_s=5.0, retries=3)
-    ran = []
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_batch_after_an_interrupted_one(gate, monkeypatch, hangs):
+    pool = StepPool(workers=1, timeout_s=0.2, retries=3)
+    ran, begun = [], threading.Event()
+
+    def first():
+        begun.set()
+        gate.wait()
 
     def interrupt(batch):
+        begun.wait()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(pool, "_abandon_overdue", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            pool.run([gate.wait, lambda: ran.append(1), lambda: ran.append(2)])
-    gate.set()
-    assert pool.run([lambda: "next"]) == ["next"]
+            pool.run([first, lambda: ran.append(1), lambda: ran.append(2)])
+    if not hangs:
+        gate.set()
+    assert pool.run([lambda: "next"] * 3) == ["next"] * 3
     assert ran == []
+    assert (pool.faults, pool.retried, pool.abandoned) == (0, 0, hangs)
     pool.close()
 
 

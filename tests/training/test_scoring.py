@@ -57,7 +57,8 @@ def test_gain_is_paired_over_tasks_that_both_could_play():
     result = gain(before, after, seed=0)
     assert result["mean"] == 0.25
     assert 0.0 < result["ci95"][0] < 0.25 < result["ci95"][1] < 0.5
-    faulty = score([_episode(0, "error", error="x"), *[_episode(c, "success") for c in range(1, 20)]], cases=range(20), seed=0)
+    episodes = [_episode(0, "error", error="x"), *[_episode(c, "success") for c in range(1, 20)]]
+    faulty = score(episodes, cases=range(20), seed=0)
     assert gain(before, faulty, seed=0)["mean"] == 1.0
 
 

@@ -1,0 +1,142 @@
+"""One generation up to its update: perturb, play, score, shape. Nothing here changes the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from esopt_jax.config import ESConfig
+from esopt_jax.core.schedules import schedule
+from esopt_jax.core.shaping import shape_fitness
+from esopt_jax.rollouts.fitness import population_fitness
+from esopt_jax.rollouts.population import rollout_population
+from esopt_jax.rollouts.sampler import make_sampling
+from esopt_jax.training.cases import permutation
+from esopt_jax.training.session import Session
+from esopt_jax.types import Master, Purpose, Trajectory, View
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a population did and what follows for the weights.
+
+    Attributes:
+        index: counted from 0.
+        sigma: perturbation scale.
+        alpha: step size.
+        cases: `[C]` indices of the training tasks.
+        episodes: `[P][C * episodes_per_case]`.
+        fitness: `[P]` float32 as earned, before shaping.
+        weights: `[P]` float32 coefficients of the update; all 0 when there is none.
+        dropped: columns of `episodes` left out for all members because of faults.
+        skipped: why there is no update, or None.
+        rollout_s: seconds of perturbing and playing.
+        perturb_s: seconds of it spent on perturbing.
+    """
+
+    index: int
+    sigma: float
+    alpha: float
+    cases: tuple[int, ...]
+    episodes: list[list[Trajectory]]
+    fitness: np.ndarray
+    weights: np.ndarray
+    dropped: tuple[int, ...]
+    skipped: str | None
+    rollout_s: float
+    perturb_s: float
+
+
+def play_generation(session: Session, master: Master, index: int) -> Generation:
+    """Let the population of generation `index` play, and shape its fitness.
+
+    Raises:
+        StoppedError: more than half of the episodes were lost to infrastructure errors.
+    """
+    config = session.config
+    sigma, alpha = scheduled(config.es, "sigma", index), scheduled(config.es, "alpha", index)
+    cases = session.training_cases(index)
+    started = time.perf_counter()
+    views = _Timed(session.stage.views)
+    episodes = rollout_population(
+        dataclasses.replace(session.stage, views=views),
+        master,
+        cases,
+        seed=config.es.seed,
+        generation=index,
+        sigma=sigma,
+        members=range(config.es.population_size),
+        sampling=make_sampling(config.rollout),
+    )
+    rollout_s = time.perf_counter() - started
+    scored = population_fitness(
+        episodes,
+        common_random_numbers=config.rollout.common_random_numbers,
+        center_cases=config.es.center_cases,
+    )
+    weights, skipped = coefficients(scored.fitness, config.es, index)
+    return Generation(
+        index=index,
+        sigma=sigma,
+        alpha=alpha,
+        cases=tuple(case for case, _ in cases),
+        episodes=episodes,
+        fitness=scored.fitness,
+        weights=weights,
+        dropped=scored.dropped,
+        skipped=skipped,
+        rollout_s=rollout_s,
+        perturb_s=views.seconds,
+    )
+
+
+def scheduled(es: ESConfig, name: str, generation: int) -> float:
+    """`sigma` or `alpha` of a generation."""
+    start, end = getattr(es, name), getattr(es, f"{name}_end")
+    return schedule(
+        getattr(es, f"{name}_schedule"),
+        start,
+        start if end is None else end,
+        generation,
+        es.generations,
+        getattr(es, f"{name}_warmup"),
+    )
+
+
+def coefficients(fitness: np.ndarray, es: ESConfig, generation: int) -> tuple[np.ndarray, str | None]:
+    """The weights of the update, `[P]` float32, and why they are all 0, if they are.
+
+    The controls act here: `shuffled_rewards` gives each member the fitness of another, `zero_update` gives no weight.
+    """
+    none = np.zeros(len(fitness), np.float32)
+    if es.control == "zero_update":
+        return none, "es.control is zero_update"
+    if es.control == "shuffled_rewards":
+        fitness = fitness[permutation(es.seed, len(fitness), purpose=Purpose.CONTROL, index=generation)]
+    shaped = shape_fitness(fitness, method=es.shaping)
+    if shaped.degenerate:
+        return none, f"all members have the same fitness ({fitness.mean():.4g})"
+    return np.asarray(shaped.weights, np.float32), None
+
+
+class _Timed:
+    """A function and the seconds spent until its results were there."""
+
+    def __init__(self, function: Callable[..., View]) -> None:
+        self._function = function
+        self.seconds = 0.0
+
+    def __call__(self, *args: Any) -> View:
+        started = time.perf_counter()
+        view = jax.block_until_ready(self._function(*args))
+        self.seconds += time.perf_counter() - started
+        return view

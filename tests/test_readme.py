@@ -1,0 +1,60 @@
+"""The README's code runs as printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from esopt_jax.envs.registry import make_environment
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def block(marker: str) -> str:
+    found = [b for b in BLOCKS if marker in b]
+    assert len(found) == 1, f"README must hold exactly one python block with {marker!r}"
+    return found[0]
+
+
+def test_the_algorithm_climbs():
+    space: dict = {}
+    exec(compile(block("def generation"), "README.md", "exec"), space)
+    assert space["fitness"](space["theta"]) > -0.1
+
+
+def test_your_own_environment_is_short_and_plays(tmp_path):
+    source = block("class Guess")
+    assert len(source.splitlines()) < 30
+    file = tmp_path / "guess.py"
+    file.write_text(source)
+    env = make_environment(f"{file}:Guess", prompt="compact", options={})
+    task = env.tasks("train")[1]
+    state, observation = env.reset(task, 0)
+    assert observation.messages[0]["content"] == "Guess a digit."
+    replies = []
+    for action in ("5", "x", "3"):
+        state, observation, reward, done, info = env.step(state, action)
+        replies.append((observation and observation.messages[0]["content"], reward, done, info["invalid"]))
+    assert replies == [("Lower.", 0.0, False, False), ("Not a digit.", 0.0, False, True), (None, 1.0, True, False)]
+
+
+@pytest.mark.slow
+def test_your_own_environment_trains(tmp_path):
+    (tmp_path / "guess.py").write_text(block("class Guess"))
+    command = [sys.executable, "-m", "esopt_jax.cli.main", "train", "quickstart", "--run-dir", "out"]
+    settings = ["env.name=guess.py:Guess", "env.options={}", "es.generations=2", "es.population_size=4"]
+    settings += ["rollout.cases=2", "eval.episodes=4", "rollout.max_prompt_tokens=256"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "summary.json").is_file()
+
+
+def test_every_named_file_exists():
+    for path in re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"`((?:notebooks|experiments)/[\w./-]+)`", README):
+        assert (ROOT / path).exists(), f"README names {path}, which does not exist"
