@@ -16,9 +16,7 @@ weights give their folder: --set model.path=RUN/final."""
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register the command."""
     parser = commands.add_parser("eval", help="score a model on held-out tasks", description=_DESCRIPTION)
-    parser.add_argument(
-        "source", metavar="PRESET|FILE", help="a preset, or a YAML file such as RUN/config.yaml"
-    )
+    parser.add_argument("source", metavar="PRESET|FILE", help="a preset, or a YAML file such as RUN/config.yaml")
     add_set_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 

@@ -81,10 +81,17 @@ def noise_key(
         >>> bool(even == odd), bool(noise_key(0, 3, 4) == noise_key(0, 3, 5))
         (True, False)
     """
-    root = jax.random.key(jnp.asarray(seed, jnp.uint32), impl=IMPL)
-    key = jax.random.fold_in(jax.random.fold_in(root, purpose), jnp.asarray(generation, jnp.uint32))
-    member = jnp.asarray(member, jnp.uint32)
-    return jax.random.fold_in(key, member // 2 if antithetic else member)
+    member = jnp.uint32(member)
+    key: Key = _fold_in(jnp.uint32(seed), jnp.uint32(generation), member // 2 if antithetic else member, purpose)
+    return key
+
+
+@partial(jax.jit, static_argnames="purpose")
+def _fold_in(seed: jax.Array, generation: jax.Array, member: jax.Array, purpose: int) -> Key:
+    key = jax.random.key(seed, impl=IMPL)
+    for data in (purpose, generation, member):
+        key = jax.random.fold_in(key, data)
+    return key
 
 
 def noise_sign(member: jax.Array | int, antithetic: bool) -> jax.Array:
@@ -98,6 +105,7 @@ def noise_sign(member: jax.Array | int, antithetic: bool) -> jax.Array:
     return 1.0 - 2.0 * odd.astype(jnp.float32) if antithetic else jnp.ones(odd.shape, jnp.float32)
 
 
+@jax.jit
 def leaf_words(keys: Key, hashes: jax.Array | np.ndarray | np.uint32) -> jax.Array:
     """Raw words of the leaf keys of many members.
 
@@ -113,6 +121,7 @@ def leaf_words(keys: Key, hashes: jax.Array | np.ndarray | np.uint32) -> jax.Arr
     return _fold(jax.random.key_data(keys), jnp.asarray(hashes, jnp.uint32)[..., None])
 
 
+@jax.jit
 def factor_words(words: jax.Array) -> jax.Array:
     """Words of the left and right factor of leaf keys: `[..., 2]` -> `[..., 2 (left, right), 2]` uint32."""
     return _fold(words[..., None, :], jnp.arange(2, dtype=jnp.uint32))
@@ -141,7 +150,8 @@ def sample_noise(key: Key, spec: LeafSpec) -> jax.Array:
     """
     words = leaf_words(key[None], np.uint32(leaf_hash(spec.path)))[0]
     rows, columns = spec.noise_form
-    return normal_rows(words, 0, rows, columns).reshape(spec.shape)
+    noise: jax.Array = normal_rows(words, 0, rows, columns)
+    return noise.reshape(spec.shape)
 
 
 @partial(jax.jit, static_argnames=("spec", "rank"))

@@ -106,7 +106,8 @@ def update_large(
         delta = jnp.where(done, 0, delta)
         random = None
         if dither_words is not None:
-            random = join_pairs(*word_pairs(dither_words, row, height, columns), columns)
+            first, second = word_pairs(dither_words, row, height, columns)
+            random = join_pairs(first, second, columns)
 
         def write() -> tuple[Fields, jax.Array]:
             old = read_fields(window)

@@ -52,51 +52,56 @@ def segment(
     Returns:
         `[B, T, D]` and the cache with the segment in it. Tokens beyond the capacity are dropped, never wrapped.
     """
-    rows, steps, _ = x.shape
-    turn = tuple(t[:, :, None] for t in turn)
-    q, gate, k, v = _project(w, x, (turn[0][:, :, :, None], turn[1][:, :, :, None]), turn, arch)
+    steps = x.shape[1]
+    # Heads move in front of time first, so that every product below is a batch of plain matrix products.
+    q, gate, k, v = (jnp.moveaxis(t, 1, -2) for t in _project(w, x))
+    turn = tuple(t[:, None] for t in turn)
+    k, q = _turned(k, w["k_norm.weight"], turn, arch), _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch)
     slot = jnp.arange(cache.k.shape[-1])
     source = slot - start[:, None]  # [B, S]: which token of the segment belongs in each slot
-    written = (source >= 0) & (source < lengths[:, None])
+    written = ((source >= 0) & (source < lengths[:, None]))[:, None]
     source = jnp.clip(source, 0, steps - 1)[:, None, :, None]
-    moved = [jnp.take_along_axis(t.swapaxes(1, 2), source, axis=2).astype(cache.v.dtype) for t in (k, v)]
+    k, v = (jnp.take_along_axis(t, source, axis=2).astype(cache.v.dtype) for t in (k, v))
     cache = AttentionCache(
-        k=jnp.where(written[:, None, None, :], moved[0].swapaxes(2, 3), cache.k),
-        v=jnp.where(written[:, None, :, None], moved[1], cache.v),
+        k=jnp.where(written[:, :, None], k.swapaxes(2, 3), cache.k), v=jnp.where(written[..., None], v, cache.v)
     )
     visible = slot <= start[:, None, None] + jnp.arange(steps)[:, None]  # [B, T, S]
-    scores = jnp.einsum("bthgd,bhds->bhgts", q, cache.k, preferred_element_type=jnp.float32)
-    weights = _softmax(scores * arch.head_dim**-0.5, visible[:, None, None]).astype(x.dtype)
-    mixed = jnp.einsum("bhgts,bhsd->bthgd", weights, cache.v)
-    return dense(mixed * sigmoid(gate), w["o_proj.weight"], inputs=3), cache
+    mixed = _attend(q, cache, visible[:, None, None], arch)
+    return dense(jnp.moveaxis(mixed * sigmoid(gate), -2, 1), w["o_proj.weight"], inputs=3), cache
 
 
 def step(
     w: View, x: jax.Array, cache: AttentionCache, turn: Rotation, length: jax.Array, live: jax.Array, *, arch: Architecture
 ) -> tuple[jax.Array, AttentionCache]:
     """Attention of one new token per row, `x: [B, D]`, `turn` `[B, R/2]`; rows that are not `live` store nothing."""
+    q, gate, k, v = _project(w, x)
     turn = tuple(t[:, None] for t in turn)
-    q, gate, k, v = _project(w, x, (turn[0][:, :, None], turn[1][:, :, None]), turn, arch)
-    capacity = cache.k.shape[-1]
-    slot = jnp.arange(capacity)
-    here = (slot == length[:, None]) & live[:, None]
+    k, q = _turned(k, w["k_norm.weight"], turn, arch), _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch)
+    slot = jnp.arange(cache.k.shape[-1])
+    here = ((slot == length[:, None]) & live[:, None])[:, None]
     cache = AttentionCache(
-        k=jnp.where(here[:, None, None, :], k[..., None].astype(cache.k.dtype), cache.k),
-        v=jnp.where(here[:, None, :, None], v[:, :, None].astype(cache.v.dtype), cache.v),
+        k=jnp.where(here[:, :, None], k[..., None].astype(cache.k.dtype), cache.k),
+        v=jnp.where(here[..., None], v[:, :, None].astype(cache.v.dtype), cache.v),
     )
-    scores = jnp.einsum("bhgd,bhds->bhgs", q, cache.k, preferred_element_type=jnp.float32)
-    weights = _softmax(scores * arch.head_dim**-0.5, (slot <= length[:, None])[:, None, None]).astype(x.dtype)
-    mixed = jnp.einsum("bhgs,bhsd->bhgd", weights, cache.v)
+    visible = slot <= length[:, None]
+    mixed = _attend(q[..., None, :], cache, visible[:, None, None, None], arch)[..., 0, :]
     return dense(mixed * sigmoid(gate), w["o_proj.weight"], inputs=3), cache
 
 
-def _project(w: View, x: jax.Array, query_turn: Rotation, key_turn: Rotation, arch: Architecture) -> tuple[jax.Array, ...]:
-    """Queries and gates `[..., Hkv, G, Dh]`, keys and values `[..., Hkv, Dh]`, normed and rotated."""
+def _project(w: View, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Queries and gates `[..., Hkv, G, Dh]`, keys and values `[..., Hkv, Dh]`."""
     both = dense(x, w["q_proj.weight"])
-    q = rms_norm(both[..., 0, :], w["q_norm.weight"], eps=arch.rms_norm_eps)
-    k = rms_norm(dense(x, w["k_proj.weight"]), w["k_norm.weight"], eps=arch.rms_norm_eps)
-    return rotate(q, query_turn), both[..., 1, :], rotate(k, key_turn), dense(x, w["v_proj.weight"])
+    return both[..., 0, :], both[..., 1, :], dense(x, w["k_proj.weight"]), dense(x, w["v_proj.weight"])
 
 
-def _softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
-    return jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1)
+def _turned(x: jax.Array, gain: jax.Array, turn: Rotation, arch: Architecture) -> jax.Array:
+    return rotate(rms_norm(x, gain, eps=arch.rms_norm_eps), turn)
+
+
+def _attend(q: jax.Array, cache: AttentionCache, visible: jax.Array, arch: Architecture) -> jax.Array:
+    """Mix the cached values for queries `[B, Hkv, G, T, Dh]` that see the slots `visible: [B, 1, 1, T, S]`."""
+    flat = q.reshape(*q.shape[:2], -1, q.shape[-1])  # the queries of a group read their keys together
+    scores = jnp.matmul(flat, cache.k, preferred_element_type=jnp.float32) * arch.head_dim**-0.5
+    scores = scores.reshape(*q.shape[:-1], -1)
+    weights = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1).astype(q.dtype)
+    return jnp.matmul(weights.reshape(*flat.shape[:-1], -1), cache.v).reshape(q.shape)

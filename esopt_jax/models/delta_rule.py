@@ -109,10 +109,11 @@ def _chunk(
     decay = jnp.exp(total)[..., None]
     overlap = jnp.where(jnp.tril(past, -1), match[..., :size, :] * fade, 0.0) * beta[..., None]
     change = unit_lower_inverse(overlap) @ (beta[..., None] * (v - read[..., :size, :] * decay))
-    out = read[..., size:, :] * decay + (match[..., size:, :] * fade) @ change
-    rest = jnp.exp(total[..., -1:] - total)[..., None]
-    state = state * jnp.exp(total[..., -1])[:, :, None, :, None]
-    return out, state + jnp.einsum("bhck,bhgcv->bhkgv", k, rest * change)
+    # Output and state both take the corrections through one product with stacked rows: [q kᵀ ; decayed kᵀ] · d.
+    rest = jnp.exp(total[..., -1:] - total)[..., None, :]
+    rows = jnp.concatenate([match[..., size:, :] * fade, k.swapaxes(-1, -2)[:, :, None] * rest], axis=-2) @ change
+    state = state * jnp.exp(total[..., -1])[:, :, None, :, None] + rows[..., size:, :].swapaxes(2, 3)
+    return read[..., size:, :] * decay + rows[..., :size, :], state
 
 
 def unit_lower_inverse(a: jax.Array) -> jax.Array:

@@ -113,6 +113,7 @@ def train(config: Config, run_dir: str | Path, *, started: float | None = None) 
 def _run(session: Session, master: Master, ledger: _Ledger) -> None:
     """Everything between the header of the history and the summary; `master` is used up."""
     config, found = session.config, ledger.evaluations
+    log.info("run folder %s; scoring the base model, after compiling", ledger.folder.path)
     base = _evaluate(session, master, ledger, updates=0)
     found["base"] = base.record()
     found["base_by_sampling"] = _by_sampling(session, master, base)
@@ -125,6 +126,7 @@ def _run(session: Session, master: Master, ledger: _Ledger) -> None:
     found["final_by_sampling"] = _by_sampling(session, master, final)
     del master
     if config.eval.best_random:
+        log.info("scoring the best of %d random perturbations", config.es.population_size)
         base_again = _base_master(config, load_model(config.model.path))
         found["best_random"] = best_random(session, base_again).record()
 

@@ -43,7 +43,7 @@ def test_nothing_but_faults_stops_before_training_and_says_why(make_config, tmp_
 
 
 def test_training_that_breaks_stops_and_keeps_what_there_was(make_config, tmp_path):
-    with pytest.raises(StoppedError, match=r"64 of 64 episodes .* service lost.* what there was is in"):
+    with pytest.raises(StoppedError, match=r"64 of 64 episodes .* service lost.*what there was is in"):
         train(make_config("Broken", **_broken(every=1, only="train")), tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "stopped" and summary["base"]["episodes"] == 16 and summary["final"] is None

@@ -1,0 +1,82 @@
+"""Bad input is one line on standard error, exit code 2, and leaves nothing behind."""
+
+import pytest
+import tiny_agent
+
+from esopt_jax.cli.main import main
+
+
+@pytest.fixture
+def esopt(workplace, tmp_path, monkeypatch, capsys):
+    """Run `esopt train` on a good config with `settings` changed; returns the exit code and standard error."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text("env: {name: echo}\n")
+
+    def run(*settings: str, source: str = "good.yaml", run_dir: str = "out") -> tuple[int, str]:
+        good = tiny_agent.settings(workplace / "model", f"{workplace / 'toys.py'}:Even")
+        overrides = [f"{key}={value}" for key, value in good.items()] + list(settings)
+        words = [word for override in overrides for word in ("--set", override)]
+        code = main(["train", source, "--run-dir", run_dir, *words])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["es.sigmma=0.1"], "unknown key 'es.sigmma': did you mean 'sigma'?"),
+        (["ess.sigma=0.1"], "unknown key 'ess': did you mean 'es'?"),
+        (["es.population_size=0"], "es.population_size is 0; it must be at least 2"),
+        (["es.population_size=7", "es.antithetic=true"], "es.population_size is 7; it must be even"),
+        (["es.sigma=-0.1"], "es.sigma is -0.1; it must be a finite number"),
+        (["es.sigma=nan"], "es.sigma is nan; it must be a finite number"),
+        (["es.sigma"], "--set 'es.sigma' is not of the form section.key=value"),
+        (["model.path=nowhere"], "model folder 'nowhere' does not exist"),
+        (["model.path=."], "model folder '.' has no config.json"),
+        (["model.path=builtin:sudoko"], "no built-in model 'sudoko'"),
+        (["env.name=sudoko"], "unknown environment 'sudoko'"),
+        (["env.name=missing.py:Even"], "file 'missing.py' does not exist"),
+        (["env.options={size: 4}"], "unknown option 'size'"),
+        (["train.mesh=[64, 1]"], "train.mesh is [64, 1], which needs 64 devices"),
+        (["rollout.max_prompt_tokens=1"], "rollout.max_prompt_tokens is 1: set it to at least"),
+    ],
+)
+def test_bad_setting(esopt, settings, message):
+    code, err = esopt(*settings)
+    lines = [line for line in err.splitlines() if line.startswith("esopt: error: ")]
+    assert code == 2 and len(lines) == 1
+    assert message in lines[0]
+    assert "Traceback" not in err
+
+
+def test_bad_input_is_found_before_the_run_folder_exists(esopt, tmp_path):
+    for setting in ("es.sigma=nan", "model.path=nowhere", "env.name=sudoko", "train.mesh=[64, 1]"):
+        assert esopt(setting)[0] == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("quickstrt", "unknown preset 'quickstrt'; did you mean 'quickstart'?"),
+        ("none.yaml", "config file 'none.yaml' does not exist"),
+    ],
+)
+def test_bad_source(esopt, source, message):
+    code, err = esopt(source=source)
+    assert (code, err.count("\n")) == (2, 1) and message in err
+
+
+def test_run_folder_that_is_not_empty(esopt, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept").write_text("mine")
+    code, err = esopt()
+    assert (code, err.count("\n")) == (2, 1) and "run folder 'out' is not empty" in err
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["kept"]
+
+
+def test_run_folder_below_a_regular_file(esopt, tmp_path):
+    (tmp_path / "file").touch()
+    code, err = esopt(run_dir="file/out")
+    assert (code, err.count("\n")) == (2, 1) and "which is not a folder" in err

@@ -1,0 +1,197 @@
+"""The device loop against the plainest program that does the same: score the whole text, pick one token, repeat."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esopt_jax.config import RolloutConfig
+from esopt_jax.core.master import make_master
+from esopt_jax.core.perturb import member_view, perturb_population, view_axes
+from esopt_jax.models.qwen3_5 import prefill, score
+from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn
+from esopt_jax.rollouts.keys import Slots, row_keys
+from esopt_jax.rollouts.sampler import Counts, make_sampling, sample
+
+M, C, NEW = 2, 3, 6
+EOS = (40, 41)
+TEXTS = [  # three turns of ragged segments; an empty one sits out, and row (1, 2) starts afresh in turn 2
+    [[5, 1, 4], [2, 9]],
+    [[3], [8, 8, 8, 8, 9, 1, 2], [4, 4]],
+]
+
+
+@pytest.fixture(scope="module")
+def world(tiny):
+    spec = DecodeSpec(arch=tiny.arch, eos_ids=EOS, vocab_limit=100, max_new_tokens=NEW, capacity=64)
+    master = make_master(tiny.params, specs=tiny.specs, format="float32")
+    view = perturb_population(
+        0, 0, jnp.arange(M), master, specs=tiny.specs, sigma=0.1, plan="low_rank", rank=2, dtype=jnp.float32
+    )
+    axes = view_axes(view)
+    start = jax.jit(partial(start_turn, spec=spec, axes=axes), donate_argnums=1)
+    write = jax.jit(partial(decode_segment, spec=spec, axes=axes), donate_argnums=1)
+    return spec, view, start, write
+
+
+def slots(turn: int) -> Slots:
+    member, case = np.meshgrid(np.arange(M), np.arange(C), indexing="ij")
+    return Slots(member=member, case=case, episode=member * 0, turn=np.full((M, C), turn))
+
+
+def keys(turn: int) -> jax.Array:
+    return row_keys(3, 1, slots(turn), common_random_numbers=True)
+
+
+def segment(rows: dict[tuple[int, int], list[int]], fresh: set[tuple[int, int]], width: int = 12) -> Segment:
+    tokens, lengths, mask = np.zeros((M, C, width), np.int32), np.zeros((M, C), np.int32), np.zeros((M, C), bool)
+    for at, ids in rows.items():
+        tokens[at][: len(ids)] = ids
+        lengths[at] = len(ids)
+        mask[at] = at in fresh
+    return Segment(tokens=tokens, lengths=lengths, fresh=mask)
+
+
+ROWS = [(m, c) for m in range(M) for c in range(C)]
+PLAN: list[tuple[dict[tuple[int, int], list[int]], set[tuple[int, int]]]] = [
+    (dict(zip(ROWS, ([5, 1, 4], [2], [9] * 12, [7, 7], [1, 2, 3, 4, 5], [11]), strict=True)), set(ROWS)),
+    ({(0, 0): [3], (0, 2): [8, 8, 8], (1, 0): [1] * 9, (1, 2): [6, 5, 4]}, {(1, 2)}),
+    ({(0, 0): [4, 4], (0, 1): [5], (1, 2): [2] * 7}, set()),
+]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny):
+    """Replies and texts of every row and turn, from one-shot scoring of the whole conversation."""
+    scored = jax.jit(partial(score, arch=tiny.arch))
+
+    def play(spec, view, sampling):
+        texts = {at: [] for at in ROWS}
+        prompts = {at: set() for at in ROWS}
+        replies = []
+        for turn, (rows, fresh) in enumerate(PLAN):
+            said = {}
+            for m, c in rows:
+                at = (m, c)
+                if at in fresh:
+                    texts[at], prompts[at] = [], set()
+                prompts[at] |= set(texts[at])
+                texts[at] = texts[at] + rows[at]
+                prompts[at] |= set(rows[at])
+                reply = []
+                while len(reply) < NEW and not (reply and reply[-1] in EOS):
+                    text = texts[at] + reply
+                    padded = jnp.asarray([text + [0] * (64 - len(text))])
+                    logits = scored(member_view(view, m), padded, jnp.array([len(text)]))[0, len(text) - 1]
+                    counts = Counts(
+                        generated=jnp.asarray(np.bincount(reply, minlength=128), jnp.int32),
+                        prompt=jnp.asarray(np.isin(np.arange(128), list(prompts[at]))),
+                    )
+                    token = sample(
+                        keys(turn)[at], logits, jnp.int32(len(reply)), sampling, vocab_limit=spec.vocab_limit, counts=counts
+                    )
+                    reply.append(int(token))
+                texts[at] = texts[at] + reply
+                said[at] = reply
+            replies.append(said)
+        return replies, texts
+
+    return play
+
+
+def play(world, sampling, *, steps: int = NEW):
+    """The same with the device loop. A segment starts with the reply's last token, which has not been read yet."""
+    spec, view, start, write = world
+    state = init_state(spec, (M, C), penalties=sampling.flags.penalties)
+    replies, last = [], {}
+    for turn, (rows, fresh) in enumerate(PLAN):
+        read = {at: (ids if at in fresh else [last[at], *ids]) for at, ids in rows.items()}
+        state = start(view, state, segment(read, fresh), slots(turn), keys(turn), sampling)
+        for _ in range(0, NEW, steps):
+            state = write(view, state, steps, sampling)
+        tokens, written = np.asarray(state.tokens), np.asarray(state.written)
+        assert np.asarray(state.done).all()
+        assert (tokens[np.arange(NEW) >= written[..., None]] == PAD).all()
+        said = {at: tokens[at][: written[at]].tolist() for at in rows}
+        assert all(written[at] == 0 for at in ROWS if at not in rows)
+        last |= {at: reply[-1] for at, reply in said.items()}
+        replies.append(said)
+    return replies, state
+
+
+SAMPLINGS = {
+    "plain": RolloutConfig(),
+    "greedy": RolloutConfig(temperature=0),
+    "top_k": RolloutConfig(temperature=0.7, top_k=5, top_p=0.8),
+    "penalties": RolloutConfig(presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=1.3),
+    "presence_of_prompt": RolloutConfig(temperature=0, presence_penalty=4.0, presence_penalty_scope="all"),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_carried_episodes_equal_one_shot_scoring(world, reference, tiny, name):
+    sampling = make_sampling(SAMPLINGS[name])
+    expected, texts = reference(world[0], world[1], sampling)
+    replies, state = play(world, sampling)
+    assert replies == expected
+    lengths = {len(reply) for said in expected for reply in said.values()}
+    assert NEW in lengths  # some replies are cut short
+    # The state that is carried on gives the logits of the whole text: read the unread token and one more.
+    spec, view, _, _ = world
+    read = jax.vmap(partial(prefill, arch=tiny.arch), in_axes=(view_axes(view), 0, 0, 0))
+    ahead = np.array([[[texts[m, c][-1], 17] for c in range(C)] for m in range(M)], np.int32)
+    logits, _ = read(view, state.cache, ahead, np.full((M, C), 2, np.int32))
+    for m, c in ROWS:
+        text = jnp.asarray([[*texts[m, c], 17]])
+        whole = score(member_view(view, m), text, jnp.array([text.shape[1]]), arch=tiny.arch)[0, -1]
+        np.testing.assert_allclose(logits[m, c], whole, atol=2e-4)
+
+
+def test_a_reply_ends_at_any_end_id_and_idle_rows_are_untouched(world):
+    spec, view, start, write = world
+    state = init_state(spec, (M, C))
+    sampling = make_sampling(RolloutConfig())
+    rows, fresh = PLAN[0]
+    state = write(view, start(view, state, segment(rows, fresh), slots(0), keys(0), sampling), NEW, sampling)
+    kept = [at for at in ROWS if at not in PLAN[1][0]]
+    before = jax.tree.map(lambda x: np.asarray(x)[tuple(zip(*kept, strict=True))], state.cache)
+    rows, fresh = PLAN[1]
+    last = np.asarray(state.last)
+    read = {at: (ids if at in fresh else [int(last[at]), *ids]) for at, ids in rows.items()}
+    state = write(view, start(view, state, segment(read, fresh), slots(1), keys(1), sampling), NEW, sampling)
+    after = jax.tree.map(lambda x: np.asarray(x)[tuple(zip(*kept, strict=True))], state.cache)
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+
+
+@pytest.mark.parametrize("end", EOS)
+def test_every_end_id_stops(tiny, world, end):
+    """Bend the tied table so that one id always wins."""
+    spec, _, _, _ = world
+    view = dict(tiny.params)
+    view["norm.weight"] = jnp.full_like(view["norm.weight"], -1.0)  # a gain of 0: all logits are equal
+    sampling = make_sampling(RolloutConfig(temperature=0))
+    narrow = DecodeSpec(arch=tiny.arch, eos_ids=(0, end), vocab_limit=100, max_new_tokens=NEW, capacity=64)
+    state = init_state(narrow, (M, C))
+    state = start_turn(view, state, segment(*PLAN[0]), slots(0), keys(0), sampling, spec=narrow, axes=None)
+    assert np.asarray(state.done).all()  # ties go to id 0, which is an end id here
+    assert (np.asarray(state.written) == 1).all()
+    assert (np.asarray(state.last) == 0).all()
+
+
+def test_a_segment_can_be_decoded_in_pieces(world):
+    sampling = make_sampling(RolloutConfig())
+    whole, _ = play(world, sampling)
+    pieces, _ = play(world, sampling, steps=2)
+    assert whole == pieces
+
+
+def test_the_loop_has_one_scalar_condition_and_no_work_on_whole_caches_but_updates(world):
+    """One `while`, whose condition is a scalar; caches are neither selected as a whole per member nor copied in its body."""
+    spec, view, _, write = world
+    text = write.lower(view, init_state(spec, (M, C)), NEW, make_sampling(RolloutConfig())).compile().as_text()
+    loops = [line for line in text.splitlines() if " while(" in line]
+    assert len(loops) == 1
