@@ -236,7 +236,7 @@ def _build(kind: type, tree: Any, where: str, found: list[str]) -> Any:
         if name not in hints:
             found.append(f"unknown key '{where}{name}': {did_you_mean(str(name), hints)}")
         elif dataclasses.is_dataclass(hints[name]):
-            values[name] = _build(hints[name], value, f"{where}{name}.", found)  # type: ignore[arg-type]
+            values[name] = _build(hints[name], value, f"{where}{name}.", found)
         else:
             values[name] = _coerce(hints[name], value, f"{where}{name}", found)
     return None if found else kind(**values)

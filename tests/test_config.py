@@ -61,7 +61,7 @@ def test_all_problems_are_reported_at_once():
 
 def test_odd_population_needs_no_antithetic():
     assert not problems(load_config("quickstart", ["es.population_size=5"]))
-    with pytest.raises(EsoptError, match="even when es.antithetic is true"):
+    with pytest.raises(EsoptError, match=r"even when es\.antithetic is true"):
         load_config("quickstart", ["es.population_size=5", "es.antithetic=true"])
 
 

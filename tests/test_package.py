@@ -12,18 +12,22 @@ def run(code: str) -> str:
     ).stdout
 
 
+HEAVY = ("jax", "transformers", "orbax", "matplotlib", "torch")
+
+
+def loaded_by(modules: str) -> list[str]:
+    return run(f"import sys, {modules}; print(*[m for m in {HEAVY} if m in sys.modules])").split()
+
+
 def test_import_loads_no_heavy_library():
-    code = "import sys, esopt_jax; print([m for m in ('jax', 'transformers', 'orbax', 'matplotlib', 'torch') if m in sys.modules])"
-    assert run(code).strip() == "[]"
+    assert loaded_by("esopt_jax") == []
 
 
-def test_importing_every_part_touches_no_device_and_warns_nothing():
-    code = """
-import esopt_jax.cli.main, esopt_jax.training.loop, esopt_jax.rollouts.population, esopt_jax.envs.registry, sys
-from jax._src import xla_bridge
-print(xla_bridge.backends_are_initialized(), [m for m in ('transformers', 'orbax', 'matplotlib', 'torch') if m in sys.modules])
-"""
-    assert run(code).split() == ["False", "[]"]
+def test_importing_every_part_loads_only_jax_and_touches_no_device():
+    parts = "esopt_jax.cli.main, esopt_jax.training.loop, esopt_jax.envs.registry"
+    assert loaded_by(parts) == ["jax"]
+    touched = "from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
+    assert run(f"import {parts}; {touched}").strip() == "False"
 
 
 def test_public_names_exist():

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `esopt` command: one file a subcommand."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from esopt_jax.config import load_config
+from esopt_jax.errors import StoppedError
 
 if TYPE_CHECKING:
     from esopt_jax.training.loop import Run
@@ -56,7 +57,11 @@ def run(args: argparse.Namespace) -> int:
     from esopt_jax.training.summary import record_wall_s
 
     use_compile_cache()
-    result = train(config, run_dir, started=started)
+    try:
+        result = train(config, run_dir, started=started)
+    except StoppedError:
+        draw_curve(run_dir)
+        raise
     draw_curve(result.folder)
     record_wall_s(result.folder, time.perf_counter() - started)
     _print_result(result)

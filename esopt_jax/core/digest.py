@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from esopt_jax.core.placement import gathered
 from esopt_jax.core.rounding import MasterLeaf, Split, join, leaf_shape
 from esopt_jax.types import Master
 
@@ -50,8 +51,9 @@ def _leaf_sums(leaf: MasterLeaf) -> jax.Array:
     """Sums of the low and of the high 16 bits of every element's hash, `[..., 2]` uint32 over the leading axes.
 
     The halves of at most 2^16 elements cannot overflow 32 bits; the host adds the rest. Reducing trailing axes leaves
-    a sharded leaf where it is.
+    an automatically sharded leaf where it is.
     """
+    leaf = gathered(leaf)
     x = join(leaf) if isinstance(leaf, Split) else leaf
     bits = lax.bitcast_convert_type(x, jnp.uint16 if x.dtype == jnp.bfloat16 else jnp.uint32).astype(jnp.uint32)
     index = jnp.zeros(bits.shape, jnp.uint32)

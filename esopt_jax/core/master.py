@@ -20,7 +20,7 @@ __all__ = ["Split", "base_leaf", "base_view", "check_leaves", "make_master", "ma
 
 
 def make_master(params: Params, *, specs: Specs, format: MasterFormat) -> Master:
-    """The weights in the format that the update writes.
+    """The weights in the format that the update writes; shares no memory with `params`.
 
     Args:
         params: path -> float32 array (other float types are converted).
@@ -44,7 +44,7 @@ def make_master(params: Params, *, specs: Specs, format: MasterFormat) -> Master
     check_leaves(params, specs)
     master: Master = {}
     for spec in specs:
-        x = jnp.asarray(params[spec.path], jnp.float32)
+        x = jnp.array(params[spec.path], jnp.float32)  # a copy: the update donates its master
         if format == "float32" or spec.keep_float32 or (format == "split" and not spec.is_matrix):
             master[spec.path] = x
         else:

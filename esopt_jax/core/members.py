@@ -18,7 +18,17 @@ from jax import lax
 from esopt_jax.core.layout import block_rows, make_pool, pool_noise
 from esopt_jax.core.noise import factor_words, leaf_words
 from esopt_jax.core.normals import normal_rows, zeros_like_draw
-from esopt_jax.core.rounding import MasterLeaf, fields_of, from_bits, leaf_shape, leaf_value, read_fields, to_bits
+from esopt_jax.core.placement import gathered, placed
+from esopt_jax.core.rounding import (
+    MasterLeaf,
+    Split,
+    fields_of,
+    from_bits,
+    leaf_shape,
+    leaf_value,
+    read_fields,
+    to_bits,
+)
 from esopt_jax.types import Key
 
 Form = tuple[int, int]
@@ -37,7 +47,8 @@ def pooled_members(
     dtypes: tuple[Any, ...],
 ) -> list[jax.Array]:
     """Small leaves plus full-rank noise: L arrays `[M, *shape]` of the given `dtypes`."""
-    pool = make_pool(forms)
+    pool, homes = make_pool(forms), [home_of(leaf) for leaf in leaves]
+    leaves = gathered(leaves)
     base = jnp.concatenate([leaf_value(leaf).reshape(-1) for leaf in leaves])
     words, factors = leaf_words(keys, hashes).swapaxes(0, 1), jnp.asarray(multipliers)[pool.item]
 
@@ -48,7 +59,8 @@ def pooled_members(
     flat = lax.map(one, (words, scales))
     shapes = [(len(scales), *leaf_shape(leaf)) for leaf in leaves]
     parts = zip(pool.cut(flat), dtypes, shapes, strict=True)
-    return [from_bits(to_bits(part, dtype)).reshape(shape) for part, dtype, shape in parts]
+    members = [from_bits(to_bits(part, dtype)).reshape(shape) for part, dtype, shape in parts]
+    return placed(members, homes, lead=1)
 
 
 @partial(jax.jit, static_argnames=("forms", "rank", "dtypes"))
@@ -83,6 +95,7 @@ def large_members(
     One flat loop over members and blocks: a loop in a loop would copy every member once more.
     """
     rows, columns = form
+    home, leaf = home_of(leaf), gathered(leaf)
     members, height = len(scales), block_rows(form)
     blocks = -(-rows // height)
     words, scales = leaf_words(keys, hashes), scales * multipliers
@@ -98,7 +111,12 @@ def large_members(
 
     bits = jnp.uint16 if dtype == jnp.bfloat16 else jnp.float32
     out = lax.fori_loop(0, members * blocks, body, zeros_like_draw((members, rows, columns), bits, words))
-    return from_bits(out).reshape(members, *leaf_shape(leaf))
+    return placed(from_bits(out).reshape(members, *leaf_shape(leaf)), home, lead=1)
+
+
+def home_of(leaf: MasterLeaf) -> jax.Array:
+    """The array of a leaf that tells its placement."""
+    return leaf.hi if isinstance(leaf, Split) else leaf
 
 
 @partial(jax.jit, static_argnames=("form", "rank", "dtype"))

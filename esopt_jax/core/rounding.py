@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
 
@@ -155,10 +156,10 @@ def _join_bits(high: jax.Array, low: jax.Array) -> jax.Array:
 
 
 def _nearest_bits(x: jax.Array) -> jax.Array:
-    bits: jax.Array = lax.bitcast_convert_type(x, jnp.uint32)
-    return ((bits + jnp.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(jnp.uint16)
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(jnp.uint16)
 
 
 def _stochastic_bits(x: jax.Array, random: jax.Array) -> jax.Array:
-    bits: jax.Array = lax.bitcast_convert_type(x, jnp.uint32)
-    return ((bits + (random & jnp.uint32(0xFFFF))) >> 16).astype(jnp.uint16)
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    return ((bits + (random & np.uint32(0xFFFF))) >> 16).astype(jnp.uint16)

@@ -23,6 +23,7 @@ from esopt_jax.core.estimate import sum_pool, sum_window
 from esopt_jax.core.layout import block_rows, make_pool, pool_bits
 from esopt_jax.core.noise import leaf_words
 from esopt_jax.core.normals import join_pairs, word_pairs, zeros_like_draw
+from esopt_jax.core.placement import gathered, placed
 from esopt_jax.core.rounding import (
     Fields,
     MasterLeaf,
@@ -54,7 +55,8 @@ def update_pool(
     rank: int,
 ) -> tuple[list[MasterLeaf], jax.Array]:
     """The L leaves after one step, and the moments. `rank` 0 means full-rank noise, `dither` stochastic rounding."""
-    pool = make_pool(forms)
+    pool, homes = make_pool(forms), leaves
+    leaves = gathered(leaves)
     words = leaf_words(keys, hashes).swapaxes(0, 1)
     factors = (jnp.asarray(steps) * _normaliser(rank))[pool.item]
     delta = _materialised(
@@ -71,7 +73,7 @@ def update_pool(
         new = jnp.where(np.array(coarse)[pool.item], read_fields(write_fields(new, like, random)), new)
     parts = [part.reshape(leaf_shape(leaf)) for part, leaf in zip(pool.cut(new), leaves, strict=True)]
     updated = [leaf_of(write_fields(part, fields_of(leaf))) for part, leaf in zip(parts, leaves, strict=True)]
-    return updated, _moments(delta, new - old)
+    return placed(updated, list(homes)), _moments(delta, new - old)
 
 
 @partial(jax.jit, static_argnames=("form", "rank"), donate_argnames="leaf")
@@ -88,7 +90,8 @@ def update_large(
 ) -> tuple[MasterLeaf, jax.Array]:
     """One leaf (`hashes` and `steps` are scalars) after one step, written in place, and the moments."""
     rows, columns = form
-    height = block_rows(form)
+    height, home = block_rows(form), leaf
+    leaf = gathered(leaf)
     words, factor = leaf_words(keys, hashes), jnp.asarray(steps) * _normaliser(rank)
     dither_words = None if dither is None else leaf_words(dither[None], hashes)[0]
     live = jnp.any(coefficients != 0)
@@ -120,7 +123,7 @@ def update_large(
 
     start = tuple(field.reshape(form) for field in fields_of(leaf)), zeros_like_draw((5,), jnp.float32, words)
     fields, moments = lax.fori_loop(0, -(-rows // height), body, start)
-    return leaf_of(tuple(field.reshape(leaf_shape(leaf)) for field in fields)), moments
+    return placed(leaf_of(tuple(field.reshape(leaf_shape(leaf)) for field in fields)), home), moments
 
 
 def _materialised(live: jax.Array, compute: Callable[[], T], otherwise: T) -> T:

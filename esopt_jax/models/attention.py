@@ -77,13 +77,13 @@ def step(
     q, gate, k, v = _project(w, x)
     turn = tuple(t[:, None] for t in turn)
     k, q = _turned(k, w["k_norm.weight"], turn, arch), _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch)
-    slot = jnp.arange(cache.k.shape[-1])
-    here = ((slot == length[:, None]) & live[:, None])[:, None]
+    capacity = cache.k.shape[-1]
+    row, slot = jnp.arange(x.shape[0]), jnp.where(live, length, capacity)  # a slot beyond the capacity is dropped
     cache = AttentionCache(
-        k=jnp.where(here[:, :, None], k[..., None].astype(cache.k.dtype), cache.k),
-        v=jnp.where(here[..., None], v[:, :, None].astype(cache.v.dtype), cache.v),
+        k=cache.k.at[row, :, :, slot].set(k.astype(cache.k.dtype), mode="drop", unique_indices=True),
+        v=cache.v.at[row, :, slot].set(v.astype(cache.v.dtype), mode="drop", unique_indices=True),
     )
-    visible = slot <= length[:, None]
+    visible = jnp.arange(capacity) <= length[:, None]
     mixed = _attend(q[..., None, :], cache, visible[:, None, None, None], arch)[..., 0, :]
     return dense(mixed * sigmoid(gate), w["o_proj.weight"], inputs=3), cache
 

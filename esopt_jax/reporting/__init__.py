@@ -1,1 +1,1 @@
-"""TODO."""
+"""Pictures of finished runs; reads run folders and is imported by the command line alone."""

@@ -24,6 +24,7 @@ def draw_curve(run_dir: Path, *, out: Path | None = None) -> Path:
         The path of the PNG.
     """
     from matplotlib.figure import Figure  # draws with Agg; pyplot would keep global state and pick a window system
+    from matplotlib.ticker import MaxNLocator
 
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
@@ -34,6 +35,7 @@ def draw_curve(run_dir: Path, *, out: Path | None = None) -> Path:
     _base_band(axes, summary.get("base"))
     axes.set(xlabel="generation", ylabel="solve rate / mean reward", title=_title(summary))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", frameon=False)
@@ -52,14 +54,14 @@ def _population(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def _held_out(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         mean = [row["eval/solve_rate"] for row in rows]
-        below = [m - row["eval/ci_low"] for m, row in zip(mean, rows, strict=True)]
-        above = [row["eval/ci_high"] - m for m, row in zip(mean, rows, strict=True)]
+        below = [max(0.0, m - row["eval/ci_low"]) for m, row in zip(mean, rows, strict=True)]
+        above = [max(0.0, row["eval/ci_high"] - m) for m, row in zip(mean, rows, strict=True)]
         axes.errorbar(
             [row["generation"] for row in rows],
             mean,
             yerr=(below, above),
             color=_HELD_OUT,
-            fmt="o-",
+            fmt="o-" if len(rows) > 2 else "o",
             ms=5,
             lw=1,
             capsize=4,

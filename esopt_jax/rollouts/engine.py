@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.config import RolloutConfig
 from esopt_jax.core.perturb import Factored, view_axes
@@ -145,11 +145,17 @@ class DevicePolicy:
             fresh=np.asarray(fresh, bool).reshape(self._shape),
         )
         slots = Slots(*self._ids, turn=np.full(self._shape, turn, np.int32))
+        segment, slots = by_member((segment, slots), self._engine.mesh)
         call = (self._batched, self._view)
         state = self._engine.start(*call, self._state, segment, slots, *self._root, self._sampling)
         self._state = state = self._engine.write(*call, state, self._sampling)
         written, lengths = jax.device_get((state.tokens, state.written))
         return Replies(tokens=written.reshape(len(prompts), -1), lengths=lengths.reshape(-1))
+
+
+def by_member(tree: Any, mesh: Mesh | None) -> Any:
+    """Host arrays with a leading member axis, each part on the device that plays those members."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(MEMBER)))
 
 
 def padded_length(tokens: int, capacity: int) -> int:
@@ -215,5 +221,4 @@ def _placed(new: Callable[[], DecodeState], mesh: Mesh | None) -> DecodeState:
     """A new state, made where it will live."""
     if mesh is None:
         return new()
-    sharding = jax.sharding.NamedSharding(mesh, PartitionSpec(MEMBER))
-    return jax.jit(new, out_shardings=sharding)()
+    return jax.jit(new, out_shardings=NamedSharding(mesh, PartitionSpec(MEMBER)))()

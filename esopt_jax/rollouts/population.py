@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,12 +16,12 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from esopt_jax.config import ESConfig, RolloutConfig
-from esopt_jax.core.perturb import perturb_population
+from esopt_jax.core.perturb import Factored, perturb_population
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
-from esopt_jax.rollouts.engine import DevicePolicy, Engine, view_partition
+from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_member
 from esopt_jax.rollouts.keys import environment_seeds
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
@@ -106,7 +105,7 @@ def rollout_population(
     for first in range(0, len(members), size):
         playing = list(members[first : first + size])
         idle = size - len(playing)
-        ids = np.array(playing + playing[-1:] * idle, np.int32)
+        ids = by_member(np.array(playing + playing[-1:] * idle, np.int32), stage.engine.mesh)
         view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
         plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
         columns = len(plays[0])
@@ -222,14 +221,11 @@ def _make_views(engine: Engine, model: Model, es: ESConfig) -> Callable[..., Vie
     if engine.mesh is None:
         return lambda seed, generation, members, *rest: views(seed, generation, jnp.asarray(members), *rest)
 
-    @jax.jit
-    def spread(*args: Any) -> View:
-        rows, whole = PartitionSpec(MEMBER), PartitionSpec()
-        placed = view_partition(jax.eval_shape(views, *args), batched=True)
-        run = partial(jax.shard_map, mesh=engine.mesh, in_specs=(whole, whole, rows, whole, whole), out_specs=placed)
-        return run(views)(*args)
-
-    return spread
+    rows, whole = PartitionSpec(MEMBER), PartitionSpec()
+    factored = Factored(whole, rows, rows)
+    placed = {s.path: factored if es.plan == "low_rank" and s.is_matrix else rows for s in model.specs}
+    ins = (whole, whole, rows, whole, whole)
+    return jax.jit(jax.shard_map(views, mesh=engine.mesh, in_specs=ins, out_specs=placed))
 
 
 def _round_up(count: int, multiple: int) -> int:

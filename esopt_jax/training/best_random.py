@@ -32,7 +32,7 @@ def best_random(session: Session, base: Master, *, share: float = 0.1) -> Evalua
         StoppedError: too many infrastructure errors.
     """
     rounds = max(1, round(share * session.config.es.generations))
-    winner = _member(session, base, find_best(session, base, rounds=rounds))
+    winner = member_params(session, base, find_best(session, base, rounds=rounds))
     return evaluate_view(session, policy_view(session, winner), PRESET)[0]
 
 
@@ -59,8 +59,8 @@ def find_best(session: Session, base: Master, *, rounds: int) -> int:
     return int(np.argmax(np.mean(fitness, axis=0)))
 
 
-def _member(session: Session, base: Master, member: int) -> Params:
-    """Dense float32 weights of one perturbation."""
+def member_params(session: Session, base: Master, member: int) -> Params:
+    """Dense float32 weights of one of the perturbations."""
     es, specs = session.config.es, session.model.specs
     view = perturb(
         noise_key(es.seed, es.generations, member, antithetic=es.antithetic),

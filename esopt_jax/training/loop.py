@@ -160,9 +160,9 @@ def _evaluate(session: Session, master: Master, ledger: _Ledger, *, updates: int
     ledger.metrics.write(evaluation_metrics(updates, result, eval_s=time.perf_counter() - start))
     if session.config.log.trajectories != "none":
         write_trajectories(ledger.folder.held_out(updates), episodes)
-    low, high = result.ci95
-    text = "after %d updates: held-out solve rate %.3f (%.3f .. %.3f) over %d episodes, %d faults"
-    log.info(text, updates, result.mean, low, high, result.episodes, result.faults)
+    faults = f", {result.faults} faults" if result.faults else ""
+    text = "after %d updates: held-out solve rate %.3f (%.3f .. %.3f), %d episodes%s"
+    log.info(text, updates, result.mean, *result.ci95, result.episodes, faults)
     return result
 
 

@@ -65,13 +65,11 @@ def _bar(generations: int) -> Iterator[Report]:
     from rich import progress as part
     from rich.console import Console
 
-    columns = (
-        "generation",
+    columns = (  # 80 characters in all
         part.MofNCompleteColumn(),
-        part.BarColumn(bar_width=24),
+        part.BarColumn(bar_width=12),
         "{task.fields[scores]}",
         "{task.fields[speed]}",
-        part.TimeElapsedColumn(),
         "ETA",
         part.TimeRemainingColumn(),
     )

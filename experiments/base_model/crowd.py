@@ -73,14 +73,14 @@ def draw_boards(
         key: consumed.
         solutions: `[G, 16]`, grids to start from.
         count: B.
-        blanks: most blanks; any number up to it is as likely.
+        blanks: most blanks. A board has the larger of two numbers drawn from 1 to it, since full boards are harder.
         wrong_share: share of boards where 1 to 3 cells hold random digits.
         verdict_share: share of boards shown with a verdict.
     """
     keys = jax.random.split(key, 8)
     solution = jax.random.choice(keys[0], solutions, (count,))
     order = jax.random.permutation(keys[1], jnp.tile(jnp.arange(CELLS), (count, 1)), axis=1, independent=True)
-    blank = jax.random.randint(keys[2], (count, 1), 1, blanks + 1)
+    blank = jax.random.randint(keys[2], (count, 2), 1, blanks + 1).max(axis=1, keepdims=True)
     wrong = jax.random.randint(keys[3], (count, 1), 1, 4) * jax.random.bernoulli(keys[4], wrong_share, (count, 1))
     cells = jnp.where(order < blank + wrong, jax.random.randint(keys[5], order.shape, 1, SIZE + 1), solution)
     verdict = jax.random.randint(keys[6], (count,), 1, len(VERDICTS))

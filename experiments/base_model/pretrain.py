@@ -19,6 +19,7 @@ import optax
 from crowd import Boards, Lesson, draw_boards, grids, make_lesson
 from flax import struct
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.cache import init_cache
@@ -27,11 +28,12 @@ from esopt_jax.models.qwen3_5 import decode_step, prefill
 from esopt_jax.models.spec import leaf_specs
 from esopt_jax.types import Params
 
-BOARDS, LOOKS, GUESSES = 64, 3, 1
+BOARDS, LOOKS, GUESSES = 64, 2, 1
 """Boards a step, and replies to each. All replies to a board share the reading of its prompt."""
 
+STEPS = 4000
 P_CAREFUL = 0.3
-BLANKS, WRONG_SHARE, VERDICT_SHARE = 8, 0.1, 0.15
+BLANKS, WRONG_SHARE, VERDICT_SHARE = 7, 0.1, 0.15
 LEARNING_RATE, WARMUP, CLIP = 3e-3, 100, 1.0
 NOISE, NOISE_FROM, NOISE_FULL = 0.02, 0.1, 0.4
 FIRST_WEIGHT, OUTSIDE_WEIGHT = 0.1, 2.0
@@ -93,7 +95,7 @@ def losses(params: Params, lesson: Lesson, *, arch: Architecture) -> tuple[jax.A
         logits, cache = decode_step(params, cache, tokens, live, arch=arch)
         return cache, logits
 
-    _, logits = lax.scan(read, cache, lesson.replies)
+    _, logits = lax.scan(read, cache, lesson.replies, unroll=True)
     log_inside = jax.nn.logsumexp(jnp.where(lesson.targets > 0, jax.nn.log_softmax(logits), -jnp.inf), axis=-1)
     divergence = _divergence(lesson.targets, logits)  # [L, N]
     opening = _divergence(lesson.first, first).mean()
@@ -112,48 +114,43 @@ def _divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
     return (jax.scipy.special.xlogy(target, target) - target * jax.nn.log_softmax(logits)).sum(-1)
 
 
-def add_noise(key: jax.Array, params: Params, sigma: jax.Array | float) -> Params:
-    """`params + sigma * N(0, 1)` in every leaf."""
-    keys = jax.random.split(key, len(params))
-    return {
-        path: leaf + sigma * jax.random.normal(k, leaf.shape) for k, (path, leaf) in zip(keys, params.items(), strict=True)
-    }
-
-
 def pretrain(seed: int, arch: Architecture, *, steps: int, log_every: int = 100) -> Iterator[tuple[Progress, Params]]:
     """Train for `steps` steps; yields the progress and the weights every `log_every` steps and at the end.
 
     The result depends on the arguments alone, up to the floating point of the machine.
     """
     root = jax.random.key(seed)
-    params = draw_params(jax.random.fold_in(root, 0), arch)
+    # One long vector: the optimiser and the noise do not care where a leaf ends, and compile to one loop each.
+    weights, unravel = ravel_pytree(draw_params(jax.random.fold_in(root, 0), arch))
     rate = optax.warmup_cosine_decay_schedule(0.0, LEARNING_RATE, min(WARMUP, steps // 2), steps, 0.01 * LEARNING_RATE)
     optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(rate, b2=0.99, weight_decay=0.0))
-    state = optimizer.init(params)
+    state = optimizer.init(weights)
     solutions = grids("train")
 
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def update(params: Params, state: Any, step: jax.Array) -> tuple[Params, Any, jax.Array]:
+    def noisy_loss(weights: jax.Array, step: jax.Array) -> jax.Array:
         keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(root, 1), step), 3)
         boards = draw_boards(
             keys[0], solutions, count=BOARDS, blanks=BLANKS, wrong_share=WRONG_SHARE, verdict_share=VERDICT_SHARE
         )
         lesson = make_lesson(keys[1], boards, looks=LOOKS, guesses=GUESSES, p_careful=P_CAREFUL)
-        ramp = jnp.clip((step / steps - NOISE_FROM) / (NOISE_FULL - NOISE_FROM), 0.0, 1.0)
-        noisy = add_noise(keys[2], params, NOISE * ramp)
-        (loss, _), gradient = jax.value_and_grad(losses, has_aux=True)(noisy, lesson, arch=arch)
-        change, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, change), state, loss
+        sigma = NOISE * jnp.clip((step / steps - NOISE_FROM) / (NOISE_FULL - NOISE_FROM), 0.0, 1.0)
+        return losses(unravel(weights + sigma * jax.random.normal(keys[2], weights.shape)), lesson, arch=arch)[0]
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def update(weights: jax.Array, state: Any, step: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+        loss, gradient = jax.value_and_grad(noisy_loss)(weights, step)
+        change, state = optimizer.update(gradient, state, weights)
+        return optax.apply_updates(weights, change), state, loss
 
     held_out = held_out_lesson()
-    measure = jax.jit(lambda params: losses(params, held_out, arch=arch)[1])
+    measure = jax.jit(lambda weights: losses(unravel(weights), held_out, arch=arch)[1])
+    noise = NOISE * jax.random.normal(jax.random.fold_in(root, 2), weights.shape)
     start = time.perf_counter()
     for step in range(1, steps + 1):
-        params, state, loss = update(params, state, step - 1)
+        weights, state, loss = update(weights, state, step - 1)
         if step % log_every == 0 or step == steps:
-            noisy = add_noise(jax.random.fold_in(root, 2), params, NOISE)
-            scores = jax.tree.map(float, (measure(params), measure(noisy)))
-            yield Progress(step, float(loss), *scores, time.perf_counter() - start), params
+            scores = jax.tree.map(float, (measure(weights), measure(weights + noise)))
+            yield Progress(step, float(loss), *scores, time.perf_counter() - start), unravel(weights)
 
 
 def held_out_lesson() -> Lesson:

@@ -7,6 +7,7 @@ a board one token a cell.
 from pathlib import Path
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<unk>")
+REASONING = ("<think>", "</think>")  # special to the tokenizer but part of the text, as in Qwen's
 PRINTABLE = tuple(map(chr, range(32, 127)))
 ARGUMENTS = tuple(f" {digit}" for digit in range(1, 10))
 WORDS = (
@@ -43,7 +44,7 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer = Tokenizer(models.BPE(vocabulary, merges=[], unk_token="<unk>", fuse_unk=False, ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?[0-9]|[a-z]+|[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, special=token not in REASONING, normalized=False) for token in SPECIAL])
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",

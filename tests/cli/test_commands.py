@@ -56,6 +56,7 @@ def test_command_ends_although_steps_hang(workplace, tmp_path, every, code):
     summary = tmp_path / "runs" / "tiny-1" / "summary.json"
     assert ended - summary.stat().st_mtime < 5
     assert json.loads(summary.read_text())["status"] == ("finished" if code == 0 else "stopped")
+    assert summary.with_name("reward_curve.png").is_file()
     if code == 3:
         assert done.stderr.splitlines()[-1].startswith(
             "esopt: error: every one of 16 evaluation episodes failed: timed out"

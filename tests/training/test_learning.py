@@ -2,6 +2,7 @@
 
 import pytest
 
+from esopt_jax.training.evaluate import evaluate
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
 
@@ -32,6 +33,12 @@ def test_zero_update_leaves_every_bit(make_config, tmp_path):
     assert summary["digest"] == rows[0]["base_digest"]
     assert summary["final"] == summary["base"]
     assert summary["updates_skipped"] == summary["generations"] == 2
+
+
+def test_an_evaluation_follows_from_its_own_seed_alone(make_config):
+    base = evaluate(make_config()).record()
+    assert evaluate(make_config(es__seed=9, es__population_size=4)).record() == base
+    assert evaluate(make_config(eval__seed=9)).record() != base
 
 
 @pytest.mark.slow

@@ -1,0 +1,100 @@
+"""Digests of noise, members and updates; run by `test_noise_sharded.py` here and on 4 forced devices."""
+
+import json
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from esopt_jax.core.digest import digest
+from esopt_jax.core.master import make_master
+from esopt_jax.core.noise import noise_key, sample_noise
+from esopt_jax.core.perturb import Factored, perturb_population
+from esopt_jax.core.update import make_update
+from esopt_jax.types import LeafSpec
+
+SPECS = (
+    LeafSpec("small", (8, 4, 100), (None, "heads", None), 1, "normal", "small"),
+    LeafSpec("vector", (7,), (None,), 0, "normal", "vector"),
+    LeafSpec("large", (704, 4, 32), (None, "heads", None), 1, "normal", "large"),
+)
+ROWS = {"small": ("model", None, None), "vector": (), "large": ("model", None, None)}
+HEADS = {"small": (None, "model", None), "vector": (), "large": (None, "model", None)}
+WHOLE = {spec.path: () for spec in SPECS}
+KINDS = (("float32", "full"), ("split", "low_rank"))
+
+
+def base(name):
+    rng = np.random.default_rng(0)
+    return make_master({s.path: jnp.asarray(rng.standard_normal(s.shape), jnp.float32) for s in SPECS}, specs=SPECS, format=name)
+
+
+def drawn(view):
+    parts = {}
+    for path, x in view.items():
+        parts |= {path + ".left": x.left, path + ".right": x.right} if isinstance(x, Factored) else {path: x}
+    return parts
+
+
+def views(members, master, plan):
+    at = {"specs": SPECS, "sigma": 0.1, "plan": plan, "rank": 2, "dtype": jnp.float32}
+    return drawn(perturb_population(0, 0, members, master, **at))
+
+
+def updated(master, plan):
+    update = make_update(SPECS, population_size=4, plan=plan, rank=2)
+    return digest(update(0, 0, master, jnp.asarray([1.0, -1.0, 0.5, -0.5]), 0.1)[0])
+
+
+def on_one_device():
+    found = {f"noise {s.path}": digest({"x": sample_noise(noise_key(0, 0, 1), s)}) for s in SPECS}
+    for name, plan in KINDS:
+        found[f"views {plan}"] = digest(views(jnp.arange(4), base(name), plan))
+        found[f"update {plan}"] = updated(base(name), plan)
+        found[f"base {name}"] = digest(base(name))
+    return found
+
+
+def on_four_devices():
+    """Every result under every placement: `{name: [digest, ...]}`."""
+    found = {name: [] for name in on_one_device()}
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((1, 4), ("member", "model"), axis_types=(kind, kind))
+        for spec in SPECS[::2]:
+            rows = NamedSharding(mesh, PartitionSpec("model"))
+            draw = jax.jit(partial(sample_noise, spec=spec), out_shardings=rows)(noise_key(0, 0, 1))
+            assert len({str(shard.index) for shard in draw.addressable_shards}) == 4
+            found[f"noise {spec.path}"].append(digest({"x": jnp.asarray(np.asarray(draw))}))
+        for placement in (ROWS, HEADS, WHOLE):
+            for name, plan in KINDS:
+                if kind == AxisType.Auto and plan == "low_rank":
+                    continue  # a product's last bits depend on how XLA splits it
+                with jax.set_mesh(mesh):
+                    master = put(base(name), mesh, placement)
+                    found[f"base {name}"].append(digest(master))
+                    found[f"views {plan}"].append(digest(views(jnp.arange(4), master, plan)))
+                    found[f"update {plan}"].append(updated(master, plan))
+    mesh = jax.make_mesh((4, 1), ("member", "model"), axis_types=(AxisType.Explicit,) * 2)
+    each, whole = PartitionSpec("member"), PartitionSpec()
+    for name, plan in KINDS:
+        run = jax.shard_map(partial(views, plan=plan), mesh=mesh, in_specs=(each, whole), out_specs=each)
+        with jax.set_mesh(mesh):
+            members = jax.device_put(jnp.arange(4), NamedSharding(mesh, each))
+            split = jax.jit(run)(members, put(base(name), mesh, WHOLE))
+        found[f"views {plan}"].append(digest(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), split)))
+    return found
+
+
+def put(master, mesh, placement):
+    return {
+        path: jax.tree.map(lambda x, p=path: jax.device_put(x, NamedSharding(mesh, PartitionSpec(*placement[p]))), leaf)
+        for path, leaf in master.items()
+    }
+
+
+if __name__ == "__main__":
+    assert jax.device_count() == 4, jax.devices()
+    json.dump(on_four_devices(), sys.stdout)
