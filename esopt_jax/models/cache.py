@@ -28,7 +28,7 @@ class AttentionCache:
 class DeltaNetCache:
     """The last `K - 1` inputs of the convolution and the recurrent state.
 
-    `q, k: [B, K-1, Hk, Dk]`, `v: [B, K-1, Hv, Dv]` in the compute type; `state: [B, Hk, Dk, G, Dv]` float32, where
+    `q, k: [B, K-1, Hk, Dk]`, `v: [B, K-1, Hv, Dv]` in the compute type; `state: [B, Hk, Dk, G * Dv]` float32, where
     G = Hv / Hk value heads share a key head.
     """
 
@@ -77,10 +77,10 @@ def _delta_net(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> D
     del capacity  # the state of a DeltaNet layer has the same size whatever the length
     keys = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_key_heads, a.linear_key_head_dim)
     values = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_value_heads, a.linear_value_head_dim)
-    state = (rows, a.linear_num_key_heads, a.linear_key_head_dim, a.value_groups, a.linear_value_head_dim)
+    state = (rows, a.linear_num_key_heads, a.linear_key_head_dim, a.value_groups * a.linear_value_head_dim)
     return DeltaNetCache(
         q=zeros(keys, (None, None, "key_heads", None), dtype),
         k=zeros(keys, (None, None, "key_heads", None), dtype),
         v=zeros(values, (None, None, "value_heads", None), dtype),
-        state=zeros(state, (None, "key_heads", None, None, None), jnp.float32),
+        state=zeros(state, (None, "key_heads", None, None), jnp.float32),
     )

@@ -8,7 +8,7 @@ Source: Yang et al., "Gated Delta Networks" (2024), Eq. 10, and its chunked form
 tokens by matrix products, `step` one. Both keep the correction `d` explicit and touch the old state by one product with
 the stacked `[k; q]`, so the chunk is the step with matrices in place of vectors.
 
-Heads are grouped: each of the Hk key heads serves G value heads, whose states lie side by side, `[Dk, G, Dv]`. A product
+Heads are grouped: each of the Hk key heads serves G value heads, whose states lie side by side, `[Dk, G * Dv]`. A product
 with the keys then serves all G of them and nothing is repeated.
 """
 
@@ -38,17 +38,17 @@ def step(
         v: `[B, Hk, G, Dv]`.
         g: `[B, Hk, G]`, log decay, at most 0.
         beta: `[B, Hk, G]`, in 0 .. 1.
-        state: `[B, Hk, Dk, G, Dv]`.
+        state: `[B, Hk, Dk, G * Dv]`.
 
     Returns:
         Output `[B, Hk, G, Dv]` and the next state.
     """
-    decay = jnp.exp(g)[..., None]
-    read = jnp.einsum("bhpk,bhkgv->bhpgv", jnp.stack([k, q], axis=2), state)
-    change = (v - read[:, :, 0] * decay) * beta[..., None]
-    match = jnp.sum(k * q, axis=-1)[..., None, None]
-    out = read[:, :, 1] * decay + match * change
-    return out, state * decay[:, :, None] + k[..., None, None] * change[:, :, None]
+    wide = (*v.shape[:2], v.shape[2] * v.shape[3])
+    decay, beta = (jnp.broadcast_to(t[..., None], v.shape).reshape(wide) for t in (jnp.exp(g), beta))
+    read = jnp.einsum("bhpk,bhkw->bhpw", jnp.stack([k, q], axis=2), state)
+    change = (v.reshape(wide) - read[:, :, 0] * decay) * beta
+    out = read[:, :, 1] * decay + jnp.sum(k * q, axis=-1, keepdims=True) * change
+    return out.reshape(v.shape), state * decay[:, :, None] + k[..., None] * change[:, :, None]
 
 
 def scan_chunks(
@@ -64,7 +64,7 @@ def scan_chunks(
         v: `[B, Hk, G, T, Dv]`.
         g: `[B, Hk, G, T]`, log decay, at most 0.
         beta: `[B, Hk, G, T]`, in 0 .. 1.
-        state: `[B, Hk, Dk, G, Dv]`.
+        state: `[B, Hk, Dk, G * Dv]`.
         chunk: tokens handled by one set of products.
 
     Returns:
@@ -105,14 +105,16 @@ def _chunk(
     fade = jnp.exp(jnp.where(past, total[..., :, None] - total[..., None, :], -jnp.inf))  # [B, Hk, G, C, C]
     pair = jnp.concatenate([k, q], axis=2)
     match = jnp.einsum("bhik,bhjk->bhij", pair, k)[:, :, None]  # [B, Hk, 1, 2C, C]
-    read = jnp.einsum("bhik,bhkgv->bhigv", pair, state).swapaxes(2, 3)
+    read = jnp.einsum("bhik,bhkw->bhiw", pair, state)
+    read = read.reshape(*read.shape[:3], *v.shape[2:5:2]).swapaxes(2, 3)  # [B, Hk, G, 2C, Dv]
     decay = jnp.exp(total)[..., None]
     overlap = jnp.where(jnp.tril(past, -1), match[..., :size, :] * fade, 0.0) * beta[..., None]
     change = unit_lower_inverse(overlap) @ (beta[..., None] * (v - read[..., :size, :] * decay))
     # Output and state both take the corrections through one product with stacked rows: [q kᵀ ; decayed kᵀ] · d.
     rest = jnp.exp(total[..., -1:] - total)[..., None, :]
     rows = jnp.concatenate([match[..., size:, :] * fade, k.swapaxes(-1, -2)[:, :, None] * rest], axis=-2) @ change
-    state = state * jnp.exp(total[..., -1])[:, :, None, :, None] + rows[..., size:, :].swapaxes(2, 3)
+    last = jnp.broadcast_to(jnp.exp(total[..., -1:]), v[..., 0, :].shape).reshape(*state.shape[:2], 1, -1)
+    state = state * last + rows[..., size:, :].swapaxes(2, 3).reshape(state.shape)
     return read[..., size:, :] * decay + rows[..., :size, :], state
 
 

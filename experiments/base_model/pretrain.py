@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from crowd import Boards, Lesson, draw_boards, grids, make_lesson
+from crowd import Lesson, draw_boards, grids, make_lesson
 from flax import struct
 from jax import lax
 from jax.flatten_util import ravel_pytree

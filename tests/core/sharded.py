@@ -1,5 +1,6 @@
 """Digests of noise, members and updates; run by `test_noise_sharded.py` here and on 4 forced devices."""
 
+import itertools
 import json
 import sys
 from functools import partial
@@ -58,34 +59,45 @@ def on_one_device():
     return found
 
 
-def on_four_devices():
-    """Every result under every placement: `{name: [digest, ...]}`."""
-    found = {name: [] for name in on_one_device()}
-    for kind in (AxisType.Auto, AxisType.Explicit):
+def on_four_devices(every):
+    """Results under several placements, or `every` one: `{name: [digest, ...]}`."""
+    found = {}
+
+    def add(name, tree):
+        found.setdefault(name, []).append(tree if isinstance(tree, str) else digest(jax.tree.map(one_device, tree)))
+
+    for kind, placement, (name, plan) in itertools.product(AxisType.__members__.values(), (ROWS, HEADS, WHOLE), KINDS):
+        if kind == AxisType.Manual or (kind == AxisType.Auto and plan == "low_rank"):
+            continue  # under automatic sharding a product's last bits depend on how XLA splits it
+        if not every and (kind, placement, plan) not in (
+            (AxisType.Auto, ROWS, "full"),
+            (AxisType.Explicit, HEADS, "low_rank"),
+        ):
+            continue
         mesh = jax.make_mesh((1, 4), ("member", "model"), axis_types=(kind, kind))
-        for spec in SPECS[::2]:
-            rows = NamedSharding(mesh, PartitionSpec("model"))
-            draw = jax.jit(partial(sample_noise, spec=spec), out_shardings=rows)(noise_key(0, 0, 1))
-            assert len({str(shard.index) for shard in draw.addressable_shards}) == 4
-            found[f"noise {spec.path}"].append(digest({"x": jnp.asarray(np.asarray(draw))}))
-        for placement in (ROWS, HEADS, WHOLE):
-            for name, plan in KINDS:
-                if kind == AxisType.Auto and plan == "low_rank":
-                    continue  # a product's last bits depend on how XLA splits it
-                with jax.set_mesh(mesh):
-                    master = put(base(name), mesh, placement)
-                    found[f"base {name}"].append(digest(master))
-                    found[f"views {plan}"].append(digest(views(jnp.arange(4), master, plan)))
-                    found[f"update {plan}"].append(updated(master, plan))
+        with jax.set_mesh(mesh):
+            master = put(base(name), mesh, placement)
+            add(f"base {name}", digest(master))
+            add(f"views {plan}", views(jnp.arange(4), master, plan))
+            add(f"update {plan}", updated(master, plan))
+    mesh = jax.make_mesh((1, 4), ("member", "model"), axis_types=(AxisType.Auto,) * 2)
+    for spec in SPECS[::2]:
+        rows = NamedSharding(mesh, PartitionSpec("model"))
+        draw = jax.jit(partial(sample_noise, spec=spec), out_shardings=rows)(noise_key(0, 0, 1))
+        assert len({str(shard.index) for shard in draw.addressable_shards}) == 4
+        add(f"noise {spec.path}", {"x": draw})
     mesh = jax.make_mesh((4, 1), ("member", "model"), axis_types=(AxisType.Explicit,) * 2)
     each, whole = PartitionSpec("member"), PartitionSpec()
     for name, plan in KINDS:
         run = jax.shard_map(partial(views, plan=plan), mesh=mesh, in_specs=(each, whole), out_specs=each)
         with jax.set_mesh(mesh):
             members = jax.device_put(jnp.arange(4), NamedSharding(mesh, each))
-            split = jax.jit(run)(members, put(base(name), mesh, WHOLE))
-        found[f"views {plan}"].append(digest(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), split)))
+            add(f"views {plan}", jax.jit(run)(members, put(base(name), mesh, WHOLE)))
     return found
+
+
+def one_device(x):
+    return jnp.asarray(np.asarray(x))
 
 
 def put(master, mesh, placement):
@@ -97,4 +109,4 @@ def put(master, mesh, placement):
 
 if __name__ == "__main__":
     assert jax.device_count() == 4, jax.devices()
-    json.dump(on_four_devices(), sys.stdout)
+    json.dump(on_four_devices(every="every" in sys.argv), sys.stdout)

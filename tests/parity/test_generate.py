@@ -1,0 +1,78 @@
+"""Greedy replies of the decode loop are transformers' `generate`, token for token."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
+
+from esopt_jax.config import RolloutConfig  # noqa: E402
+from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn  # noqa: E402
+from esopt_jax.rollouts.keys import Slots  # noqa: E402
+from esopt_jax.rollouts.sampler import make_sampling  # noqa: E402
+
+pytestmark = pytest.mark.parity
+
+NEW, WIDTH = 24, 30
+LENGTHS = np.array([30, 17, 5, 1])
+
+
+def theirs(pair, ids, eos):
+    """Replies of a left-padded batch, `PAD` after an end id."""
+    mask = (np.arange(WIDTH) >= WIDTH - LENGTHS[:, None]).astype(np.int64)
+    replies = pair.theirs.generate(
+        input_ids=torch.as_tensor(ids),
+        attention_mask=torch.as_tensor(mask),
+        max_new_tokens=NEW,
+        do_sample=False,
+        eos_token_id=eos,
+        pad_token_id=0,
+    ).numpy()[:, WIDTH:]
+    if eos is not None:
+        ended = np.cumsum(replies == eos, axis=1) - (replies == eos) > 0
+        replies = np.where(ended, PAD, replies)
+    return np.pad(replies, ((0, 0), (0, NEW - replies.shape[1])), constant_values=PAD)
+
+
+def ours(pair, ids, eos):
+    shape = (1, len(LENGTHS))
+    spec = DecodeSpec(
+        arch=pair.ours.arch,
+        eos_ids=() if eos is None else (eos,),
+        vocab_limit=pair.ours.vocab_limit,
+        max_new_tokens=NEW,
+        capacity=WIDTH + NEW,
+    )
+    tokens = np.zeros((*shape, WIDTH), np.int32)
+    for row, count in enumerate(LENGTHS):
+        tokens[0, row, :count] = ids[row, WIDTH - count :]
+    segment = Segment(tokens=tokens, lengths=LENGTHS[None], fresh=np.ones(shape, bool))
+    zeros = jnp.zeros(shape, jnp.int32)
+    slots = Slots(member=zeros, case=zeros, episode=zeros, turn=zeros)
+    keys, greedy = jax.random.split(jax.random.key(0), shape), make_sampling(RolloutConfig(temperature=0.0))
+    axes = dict.fromkeys(pair.ours.params)
+    start = jax.jit(partial(start_turn, spec=spec, axes=axes))
+    state = start(pair.ours.params, init_state(spec, shape), segment, slots, keys, greedy)
+    write = jax.jit(partial(decode_segment, spec=spec, axes=axes))
+    return np.asarray(write(pair.ours.params, state, NEW, greedy).tokens)[0]
+
+
+def test_greedy_replies(pair):
+    ids = np.random.default_rng(4).integers(0, 128, (len(LENGTHS), WIDTH))
+    expected = theirs(pair, ids, None)
+    assert len(np.unique(expected)) > 5  # not one token over and over
+    np.testing.assert_array_equal(ours(pair, ids, None), expected)
+
+
+def test_replies_end_where_theirs_end(tied):
+    ids = np.random.default_rng(5).integers(0, 128, (len(LENGTHS), WIDTH))
+    free = theirs(tied, ids, None)
+    eos = int(free[0, NEW // 2])
+    expected = theirs(tied, ids, eos)
+    assert (expected == PAD).any()
+    np.testing.assert_array_equal(ours(tied, ids, eos), expected)

@@ -1,0 +1,73 @@
+"""What we write, transformers loads; what we did not touch comes back byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
+
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+from esopt_jax.models.load import load_model  # noqa: E402
+from esopt_jax.models.save import save_params  # noqa: E402
+
+pytestmark = pytest.mark.parity
+
+
+def read_back(folder):
+    """The model in `folder` by transformers, which must find every tensor and no other."""
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    return model.eval()
+
+
+def raw_tensors(folder):
+    return {name: (x.dtype, x.shape, x.tobytes()) for name, x in load_file(folder / "model.safetensors").items()}
+
+
+def test_an_untouched_model_comes_back_byte_for_byte(pair, tmp_path):
+    save_params(tmp_path / "out", pair.ours.params, pair.ours)
+    assert raw_tensors(tmp_path / "out") == raw_tensors(pair.folder)
+    ids = torch.arange(20)[None]
+    assert torch.equal(read_back(tmp_path / "out")(ids).logits, pair.theirs(ids).logits)
+
+
+def test_changed_weights_change_their_model_as_they_change_ours(pair, tmp_path):
+    changed = {path: leaf * 1.25 + 0.01 for path, leaf in pair.ours.params.items()}
+    save_params(tmp_path / "out", changed, pair.ours)
+    expected = {name: 1.25 * x + 0.01 for name, x in load_file(pair.folder / "model.safetensors").items()}
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-7)
+    read_back(tmp_path / "out")
+
+
+def test_bfloat16_files_keep_their_bits(tied, tmp_path):
+    source = tmp_path / "half"
+    tied.theirs.__class__.from_pretrained(tied.folder, dtype=torch.bfloat16).save_pretrained(source)
+    model = load_model(source)
+    assert {str(dtype) for dtype in model.dtypes.values()} == {"bfloat16"}
+    save_params(tmp_path / "out", model.params, model)
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size < 1.1 * (source / "model.safetensors").stat().st_size
+    for name, tensor in read_back(tmp_path / "out").state_dict().items():
+        assert torch.equal(tensor, tied.theirs.state_dict()[name].bfloat16().float()), name
+
+
+def test_a_repeated_table_of_a_tied_model_is_ignored(tied, tmp_path):
+    folder = tmp_path / "repeated"
+    shutil.copytree(tied.folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1.0
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = load_model(folder)
+    assert "lm_head.weight" not in model.params
+    save_params(tmp_path / "out", model.params, model)
+    assert raw_tensors(tmp_path / "out") == raw_tensors(tied.folder)
