@@ -1,7 +1,7 @@
 """The single schema of a run: frozen dataclasses, their YAML form, overrides and validation.
 
-Precedence: defaults < preset or file < `--set section.key=value`. Unknown keys are errors that name the nearest right one.
-`problems` collects everything that is wrong, so that a user fixes a file once.
+Precedence: defaults < preset or file < `--set section.key=value`. Unknown keys are errors that name the nearest
+right one. `problems` collects everything that is wrong, so that a user fixes a file once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ class ESConfig:
     """The optimiser. `sigma_end` and `alpha_end` of None mean the start value; `members_per_pass` 0 means all.
 
     `population_size` counts all members, also when `antithetic`. `control` replaces learning by a null experiment:
-    `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone.
+    `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone. `scope` says which
+    weights are tuned: all of them; the history's header records it.
     """
 
     seed: int = 0
@@ -103,8 +105,9 @@ class EnvConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Held-out evaluation. `every` 0 evaluates before and after only; `episodes` counts tasks, each played `repeats` times.
+    """Held-out evaluation. `every` 0 evaluates before and after only.
 
+    `episodes` counts tasks, each played `repeats` times, `rows` of them at once (0: all).
     `by_sampling` also scores base and final at T 0.7 / top-p 0.8 and greedily; `best_random` is the best of N
     single perturbations, found with a tenth of the training episodes.
     """
@@ -186,7 +189,7 @@ def _find(source: str | Path) -> Path:
         return PRESETS / f"{text}.yaml"
     path = Path(text)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
-        if path.is_file():
+        if os.path.isfile(path):  # unlike `Path.is_file`, says no to a name that the system refuses
             return path
         raise EsoptError(f"config file {text!r} does not exist; give a path to a YAML file or a preset name")
     raise EsoptError(f"unknown preset {text!r}; {did_you_mean(text, preset_names())}")
@@ -300,6 +303,11 @@ def problems(config: Config) -> list[str]:
             found.append(f"{key} is {node!r}; it must be {allowed}")
 
     es, rollout, ev = config.es, config.rollout, config.eval
+    check(bool(config.preset), "preset", "a name, since run folders are called after it")
+    for section in ("es", "rollout", "eval"):
+        for name, value in vars(getattr(config, section)).items():
+            if isinstance(value, int) and name != "seed":
+                check(value < 2**31, f"{section}.{name}", "below 2^31")
     check(0 <= es.seed < 2**32, "es.seed", "in 0 .. 2^32-1")
     check(0 <= ev.seed < 2**32, "eval.seed", "in 0 .. 2^32-1")
     check(es.population_size >= 2, "es.population_size", "at least 2, since fitness is compared between members")
@@ -327,7 +335,8 @@ def problems(config: Config) -> list[str]:
     for group, value in es.sigma_multipliers.items():
         if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
             found.append(
-                f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, values 0 or more"
+                f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, "
+                "values 0 or more"
             )
     for name in ("cases", "episodes_per_case", "max_turns", "max_new_tokens", "max_prompt_tokens", "workers"):
         check(getattr(rollout, name) >= 1, f"rollout.{name}", "at least 1")

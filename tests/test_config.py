@@ -35,6 +35,9 @@ def test_precedence_is_defaults_then_file_then_overrides(tmp_path):
         ("es.sigma=0", "es.sigma is 0.0; it must be above 0"),
         ("es.sigma_end=0", "es.sigma_end is 0"),
         ("es.seed=-1", "es.seed is -1; it must be in 0 .. 2^32-1"),
+        (f"es.population_size={2**31}", "es.population_size is 2147483648; it must be below 2^31"),
+        (f"eval.repeats={10**30}", "it must be below 2^31"),
+        ("preset=''", "preset is ''; it must be a name"),
         ("es.population_size=2.5", "es.population_size is 2.5; it must be a whole number"),
         ("es.population_size=true", "it must be a whole number"),
         ("es.antithetic=1", "it must be true or false"),
@@ -76,6 +79,11 @@ def test_broken_files_are_errors_not_tracebacks(tmp_path, text):
 def test_unknown_preset_names_the_nearest():
     with pytest.raises(EsoptError, match="did you mean 'quickstart'"):
         load_config("quikstart")
+
+
+def test_file_name_that_the_system_refuses_is_one_clear_error():
+    with pytest.raises(EsoptError, match="does not exist"):
+        load_config("x" * 5000 + ".yaml")
 
 
 def test_hash_covers_what_changes_the_result_only():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from esopt_jax.envs.registry import make_environment
+from esopt_jax.rollouts.trajectory import read_trajectories
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,14 +46,14 @@ def test_your_own_environment_is_short_and_plays(tmp_path):
 @pytest.mark.slow
 def test_your_own_environment_trains(tmp_path):
     (tmp_path / "guess.py").write_text(block("class Guess"))
-    command = [sys.executable, "-m", "esopt_jax.cli.main", "train", "quickstart", "--run-dir", "out"]
-    settings = ["env.name=guess.py:Guess", "env.options={}", "es.generations=2", "es.population_size=4"]
-    settings += ["rollout.cases=2", "eval.episodes=4", "rollout.max_prompt_tokens=256"]
-    for setting in settings:
+    (printed,) = re.findall(r"^esopt (train quickstart --set env\.name=.*)$", README, re.MULTILINE)
+    command = [sys.executable, "-m", "esopt_jax.cli.main", *printed.split(), "--run-dir", "out"]
+    for setting in ("es.generations=2", "es.population_size=4", "rollout.cases=2", "eval.episodes=4"):
         command += ["--set", setting]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "summary.json").is_file()
+    episodes = list(read_trajectories(tmp_path / "out" / "trajectories" / "eval_00000.jsonl.gz"))
+    assert len(episodes) == 4 and not any("ended" in turn.info for episode in episodes for turn in episode.turns)
 
 
 def test_every_named_file_exists():

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return importlib.import_module(f"esopt_jax.cli.{COMMANDS[args.command]}").run(args)
     except EsoptError as fault:
-        print(f"esopt: error: {fault}", file=sys.stderr)
+        print("esopt: error:", *str(fault).splitlines(), file=sys.stderr)  # one line, whatever a name in it holds
         return fault.exit_code
     except KeyboardInterrupt:
         print("esopt: interrupted", file=sys.stderr)

@@ -23,11 +23,14 @@ from esopt_jax.types import Plan, Specs
 POOLED_LEAF = 1 << 16
 """Largest leaf that joins a pool, in elements."""
 
-POOL_LIMIT = 1 << 22
+POOL_LIMIT = 1 << 20
 """Largest pool, in elements; later leaves are handled alone."""
 
 BLOCK_VALUES = 1 << 19
-"""Normals of one block of a large leaf: 2 MB, near enough to the caches and far under the 256 MB that may be used."""
+"""Elements of a block of a large leaf: near enough to the caches, and far under the 256 MB that may be used."""
+
+PRODUCT_BLOCK_VALUES = 1 << 22
+"""The same for low-rank updates, whose blocks are matrix products and draw all right factors again each time."""
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,13 @@ def pooled_members(
     base = jnp.concatenate([leaf_value(leaf).reshape(-1) for leaf in leaves])
     words, factors = leaf_words(keys, hashes).swapaxes(0, 1), jnp.asarray(multipliers)[pool.item]
 
-    def one(each: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def one(each: tuple[jax.Array, jax.Array]) -> list[jax.Array]:
         words, scale = each
-        return base + (scale * factors) * pool_noise(words, pool, live=scale != 0)
+        flat = base + (scale * factors) * pool_noise(words, pool, live=scale != 0)
+        return [to_bits(part, dtype) for part, dtype in zip(pool.cut(flat), dtypes, strict=True)]
 
-    flat = lax.map(one, (words, scales))
-    shapes = [(len(scales), *leaf_shape(leaf)) for leaf in leaves]
-    parts = zip(pool.cut(flat), dtypes, shapes, strict=True)
-    members = [from_bits(to_bits(part, dtype)).reshape(shape) for part, dtype, shape in parts]
-    return placed(members, homes, lead=1)
+    parts = zip(lax.map(one, (words, scales)), leaves, strict=True)
+    return placed([from_bits(part).reshape(-1, *leaf_shape(leaf)) for part, leaf in parts], homes, lead=1)
 
 
 @partial(jax.jit, static_argnames=("forms", "rank", "dtypes"))
@@ -78,12 +76,16 @@ def pooled_factors(
     sides = tuple((rank, size) for form in forms for size in form)
     pool = make_pool(sides)
     words = factor_words(leaf_words(keys, hashes)).swapaxes(0, 1).reshape(len(scales), len(sides), 2)
-    flat = lax.map(lambda each: pool_noise(each[0], pool, live=each[1] != 0), (words, scales))
-    parts = [part.reshape(-1, *side) for part, side in zip(pool.cut(flat), sides, strict=True)]
-    scale = jnp.asarray(multipliers)[:, None] * scales * np.float32(1 / math.sqrt(rank))
-    left = (to_bits(scale[i, :, None, None] * parts[2 * i], dtype) for i, dtype in enumerate(dtypes))
-    right = (to_bits(parts[2 * i + 1], dtype) for i, dtype in enumerate(dtypes))
-    return [(from_bits(a), from_bits(b)) for a, b in zip(left, right, strict=True)]
+    factors = jnp.asarray(multipliers) * np.float32(1 / math.sqrt(rank))
+
+    def one(each: tuple[jax.Array, jax.Array]) -> list[tuple[jax.Array, jax.Array]]:
+        words, scale = each
+        parts = pool.cut(pool_noise(words, pool, live=scale != 0))
+        pairs = zip(parts[::2], parts[1::2], scale * factors, dtypes, strict=True)
+        return [(to_bits(weight * left, dtype), to_bits(right, dtype)) for left, right, weight, dtype in pairs]
+
+    found = lax.map(one, (words, scales))
+    return [(_factor(left, rank), _factor(right, rank)) for left, right in found]
 
 
 @partial(jax.jit, static_argnames=("form", "dtype"))
@@ -131,5 +133,10 @@ def large_factors(
         return to_bits(scale * left, dtype), to_bits(right, dtype)
 
     words = factor_words(leaf_words(keys, hashes))
-    left, right = lax.map(one, (words, multipliers * scales * np.float32(1 / math.sqrt(rank))))
+    factor = jnp.asarray(multipliers) * np.float32(1 / math.sqrt(rank))
+    left, right = lax.map(one, (words, scales * factor))
     return from_bits(left), from_bits(right)
+
+
+def _factor(bits: jax.Array, rank: int) -> jax.Array:
+    return from_bits(bits).reshape(len(bits), rank, -1)

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from esopt_jax.core.estimate import sum_pool, sum_window
-from esopt_jax.core.layout import block_rows, make_pool, pool_bits
+from esopt_jax.core.layout import BLOCK_VALUES, PRODUCT_BLOCK_VALUES, block_rows, make_pool, pool_bits
 from esopt_jax.core.noise import leaf_words
 from esopt_jax.core.normals import join_pairs, word_pairs, zeros_like_draw
 from esopt_jax.core.placement import gathered, placed
@@ -90,7 +90,7 @@ def update_large(
 ) -> tuple[MasterLeaf, jax.Array]:
     """One leaf (`hashes` and `steps` are scalars) after one step, written in place, and the moments."""
     rows, columns = form
-    height, home = block_rows(form), leaf
+    height, home = block_rows(form, PRODUCT_BLOCK_VALUES if rank else BLOCK_VALUES), leaf
     leaf = gathered(leaf)
     words, factor = leaf_words(keys, hashes), jnp.asarray(steps) * _normaliser(rank)
     dither_words = None if dither is None else leaf_words(dither[None], hashes)[0]

@@ -10,15 +10,26 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from esopt_jax.errors import EsoptError
 from esopt_jax.types import Observation, Step, Task
 
 
 @dataclass(frozen=True)
 class Echo:
-    """`turns` digits an episode, `count` tasks a split; reward 1 at the end if every answer was right."""
+    """`turns` digits an episode, `count` tasks a split; reward 1 at the end if every answer was right.
+
+    Raises:
+        EsoptError: `turns` or `count` is not a whole number of at least 1.
+    """
 
     turns: int = 4
     count: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "count"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise EsoptError(f"{name} is {value!r}; it must be a whole number, 1 or more")
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Tasks differ only in their digits."""

@@ -47,7 +47,7 @@ def make_environment(name: str, *, prompt: str | None = None, options: Mapping[s
         environment = factory(**options)
     except (EsoptError, ValueError, TypeError) as fault:
         raise EsoptError(f"environment {name!r}: {_one_line(fault)}") from fault
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         raise EsoptError(f"environment {name!r} could not be built: {_describe(fault)}") from fault
     missing = [method for method in METHODS if not callable(getattr(environment, method, None))]
     if missing:

@@ -69,7 +69,9 @@ class Segment:
     fresh: jax.Array
 
 
-def init_state(spec: DecodeSpec, shape: tuple[int, int], *, dtype: Any = jnp.float32, penalties: bool = False) -> DecodeState:
+def init_state(
+    spec: DecodeSpec, shape: tuple[int, int], penalties: bool = False, *, dtype: Any = jnp.float32
+) -> DecodeState:
     """Empty rows of `shape` (M, C), all done."""
     members, rows = shape
     one = init_cache(spec.arch, rows, spec.capacity, dtype)
@@ -149,9 +151,7 @@ def decode_segment(
 def _emit(state: DecodeState, logits: jax.Array, sampling: Sampling, spec: DecodeSpec) -> DecodeState:
     """Sample from `logits: [M, C, V]` and append the token of every row that is not done."""
     live = ~state.done
-    token = sample(
-        state.keys, logits, state.written, sampling, vocab_limit=spec.vocab_limit, counts=state.counts
-    )
+    token = sample(state.keys, logits, state.written, sampling, vocab_limit=spec.vocab_limit, counts=state.counts)
     here = (jnp.arange(spec.max_new_tokens) == state.written[..., None]) & live[..., None]
     written = state.written + live
     ended = jnp.isin(token, jnp.asarray(spec.eos_ids, jnp.int32)) | (written == spec.max_new_tokens)

@@ -223,7 +223,9 @@ def _read(seat: _Seat, ids: Ids | Fault, end_of_turn: int, room: int, *, append:
         raise EsoptError(f"task {seat.episode.task.id!r} has {problem}: set it to at least {seat.tokens}")
     if append:
         last_turn = seat.turns[-1]
-        seat.turns[-1] = replace(last_turn, info={**last_turn.info, "ended": f"no room: the conversation came to {problem}"})
+        seat.turns[-1] = replace(
+            last_turn, info={**last_turn.info, "ended": f"no room: the conversation came to {problem}"}
+        )
         seat.outcome = "failure"
         return None
     return seat.fail(Fault(f"the environment gave {problem}"))
@@ -246,9 +248,7 @@ def _take_turn(
         seat.state, seat.observation, reward, done, info = outcome
     seat.tokens += len(ids)
     prompt = seat.prompt[1:] if carried else seat.prompt  # the first id of a continuation is in the last completion
-    seat.turns.append(
-        Turn(prompt, ids, text, reward, bool(info.get("invalid", False)), truncated, seconds, info)
-    )
+    seat.turns.append(Turn(prompt, ids, text, reward, bool(info.get("invalid", False)), truncated, seconds, info))
     if done:
         seat.outcome = "success" if reward >= success_at else "failure"
 

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -43,6 +42,7 @@ class Engine:
         dtype: compute type of caches.
         common_random_numbers: whether members share sampling keys.
         mesh: None on one device.
+        new: `new(shape, penalties)` makes an empty state where it will live.
         start: jitted `start_turn` of a batched or a shared view.
         write: jitted `decode_segment`.
     """
@@ -51,6 +51,7 @@ class Engine:
     dtype: Any
     common_random_numbers: bool
     mesh: Mesh | None
+    new: Callable[..., DecodeState]
     start: Callable[..., DecodeState]
     write: Callable[..., DecodeState]
 
@@ -86,12 +87,14 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         capacity=rollout.max_prompt_tokens + rollout.max_new_tokens,
     )
     mesh = None if mesh is None or mesh.size == 1 else mesh
+    placement = None if mesh is None else NamedSharding(mesh, PartitionSpec(MEMBER))
     common = rollout.common_random_numbers
     return Engine(
         spec=spec,
         dtype=dtype,
         common_random_numbers=common,
         mesh=mesh,
+        new=jax.jit(partial(init_state, spec, dtype=dtype), static_argnums=(0, 1), out_shardings=placement),
         start=_jit_turn(partial(_start, spec=spec, common_random_numbers=common), mesh),
         write=_jit_turn(partial(_write, spec=spec), mesh),
     )
@@ -129,8 +132,7 @@ class DevicePolicy:
         self._root = (np.uint32(seed), np.int32(generation))
         ids = np.array([(0, 0, 0) if e is None else (e.member, e.case, e.episode) for e in episodes], np.int32)
         self._ids = [column.reshape(shape) for column in ids.T]
-        new = partial(init_state, engine.spec, shape, dtype=engine.dtype, penalties=sampling.flags.penalties)
-        self._state = _placed(new, engine.mesh)
+        self._state = engine.new(shape, sampling.flags.penalties)
 
     def act(self, prompts: Sequence[Ids], fresh: Sequence[bool], turn: int) -> Replies:
         """Read the prompts and reply, on all rows at once."""
@@ -215,10 +217,3 @@ def view_partition(view: View, batched: bool) -> Any:
     if not batched:
         return whole
     return {path: Factored(whole, rows, rows) if isinstance(leaf, Factored) else rows for path, leaf in view.items()}
-
-
-def _placed(new: Callable[[], DecodeState], mesh: Mesh | None) -> DecodeState:
-    """A new state, made where it will live."""
-    if mesh is None:
-        return new()
-    return jax.jit(new, out_shardings=NamedSharding(mesh, PartitionSpec(MEMBER)))()

@@ -94,4 +94,3 @@ def _fold_all(root: Key, parts: list[jax.Array]) -> jax.Array:
 def _words(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     data = jax.random.key_data(keys)
     return data[..., 0], data[..., 1]
-

@@ -60,7 +60,9 @@ def sampling_flags(*rollouts: RolloutConfig) -> Flags:
     """
     fixed = {(r.top_k, r.presence_penalty_scope == "all") for r in rollouts}
     if len(fixed) != 1:
-        raise ValueError(f"samplings that share a program need one (top_k, presence_penalty_scope), not {sorted(fixed)}")
+        raise ValueError(
+            f"samplings that share a program need one (top_k, presence_penalty_scope), not {sorted(fixed)}"
+        )
     top_k, presence_of_prompt = fixed.pop()
     return Flags(
         top_k=top_k,

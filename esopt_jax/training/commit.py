@@ -29,7 +29,7 @@ def commit(
 ) -> tuple[Master, Commit]:
     """The weights after `generation`, with both of its rows on the disk.
 
-    A skipped generation has coefficients that are all 0 and leaves every bit alone, so a replay may run its update.
+    A skipped generation has coefficients that are all 0, by which a reader knows it; its weights keep every bit.
 
     Args:
         generation: what the population did.

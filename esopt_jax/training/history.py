@@ -53,10 +53,11 @@ def generation_row(
     Args:
         generation: counted from 0.
         sigma: perturbation scale.
-        alpha: step size; 0 when the update is skipped.
+        alpha: step size, whether or not the update is skipped; then `weights` are all 0.
         fitness: `[P]` float32.
         weights: `[P]` float32 coefficients of the update.
-        excluded: positions in `cases` that were dropped for all members because of faults.
+        excluded: columns of episodes (`episodes_per_case` to a case, in the order of `cases`) that were dropped for all
+            members because of faults.
         cases: `[C]` indices of the training tasks played.
     """
     return {

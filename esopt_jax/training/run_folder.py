@@ -74,14 +74,18 @@ def check_run_dir(path: Path) -> None:
     """Refuse a folder that a run may not use; look only, create nothing.
 
     Raises:
-        EsoptError: `path` is a file, lies below one, is not empty or cannot be written.
+        EsoptError: `path` is no folder (a file, a dangling link), lies below such, is not empty or cannot be written.
     """
     nearest = path.absolute()
     try:
         while not os.path.lexists(nearest):
             nearest = nearest.parent
         if not nearest.is_dir():
-            where = "is a file" if nearest == path.absolute() else f"lies below {str(nearest)!r}, which is not a folder"
+            where = (
+                "is not a folder"
+                if nearest == path.absolute()
+                else f"lies below {str(nearest)!r}, which is not a folder"
+            )
             raise EsoptError(f"run folder {str(path)!r} {where}; give another --run-dir")
         if nearest == path.absolute() and any(path.iterdir()):
             raise EsoptError(f"run folder {str(path)!r} is not empty; give a new --run-dir or remove it")

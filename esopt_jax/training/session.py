@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import jax.numpy as jnp
 
@@ -13,12 +14,12 @@ from esopt_jax.envs.registry import make_environment
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, load_model
 from esopt_jax.models.sharding import make_mesh
-from esopt_jax.rollouts.chat import load_chat
+from esopt_jax.rollouts.chat import Chat, load_chat
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.population import Case, Stage, make_stage
-from esopt_jax.rollouts.workers import StepPool
+from esopt_jax.rollouts.workers import Fault, StepPool
 from esopt_jax.training.cases import available, held_out_tasks, training_cases
-from esopt_jax.types import Environment, Task
+from esopt_jax.types import Environment, Observation, Task
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def open_session(config: Config, environment: Environment, model: Model) -> Iter
         model: its weights are not read and may be gone.
 
     Raises:
-        EsoptError: the model has no usable tokenizer, the environment no tasks, or the mesh does not fit.
+        EsoptError: the model has no usable tokenizer, the environment no usable tasks, a first prompt does not fit, or
+            the mesh does not.
     """
     rollout = config.rollout
     chat = load_chat(model.folder, thinking=rollout.thinking, eos_ids=model.eos_ids)
@@ -78,6 +80,7 @@ def open_session(config: Config, environment: Environment, model: Model) -> Iter
     train_tasks, held_out = _tasks(environment, "train"), _held_out(config, _tasks(environment, "eval"))
     available(rollout.cases, "rollout.cases", train_tasks, "train")
     with StepPool(workers=rollout.workers, timeout_s=rollout.step_timeout_s, retries=rollout.step_retries) as pool:
+        _check_first_prompts(environment, (train_tasks[0], held_out[0][1]), chat, pool, rollout.max_prompt_tokens)
         yield Session(
             config=config,
             model=model,
@@ -90,10 +93,33 @@ def open_session(config: Config, environment: Environment, model: Model) -> Iter
 
 def _tasks(environment: Environment, split: str) -> tuple[Task, ...]:
     try:
-        return tuple(environment.tasks(split))
-    except Exception as fault:
+        tasks = tuple(environment.tasks(split))
+    except (Exception, SystemExit) as fault:
         reason = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
         raise EsoptError(f"the environment's tasks({split!r}) failed with {reason}") from fault
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise EsoptError(f"the environment's tasks({split!r}) hold {task!r}, which is no esopt_jax.types.Task")
+    return tasks
+
+
+def _check_first_prompts(
+    environment: Environment, tasks: Sequence[Task], chat: Chat, pool: StepPool, room: int
+) -> None:
+    """Refuse what no episode could start with, before a run has a folder. A reset that fails is no bad input."""
+    for task, result in zip(tasks, pool.run([partial(environment.reset, task, 0) for task in tasks]), strict=True):
+        match result:
+            case (_, Observation(messages=messages)):
+                (prompt,) = chat.prompts([messages])
+            case _:
+                continue  # counted as an infrastructure error once episodes are played
+        if isinstance(prompt, Fault):
+            raise EsoptError(f"task {task.id!r}: {prompt.reason}")
+        if len(prompt) > room:
+            raise EsoptError(
+                f"task {task.id!r} has a prompt of {len(prompt)} tokens; rollout.max_prompt_tokens is {room}: set it "
+                f"to at least {len(prompt)}"
+            )
 
 
 def _held_out(config: Config, tasks: Sequence[Task]) -> tuple[Case, ...]:

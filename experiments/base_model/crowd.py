@@ -1,14 +1,16 @@
 """A crowd of Sudoku players, careful and careless, and the exact distribution of every token that they write.
 
-A careful player says `look` and takes one of the cells where a single digit fits (any blank, and the right digit, where
-there is none). A careless one says `guess` and puts any digit into any blank. A reply is
+A careful player says `look` and takes a cell where a single digit fits, the sooner the fewer blanks are around it (any
+blank, and the right digit, where there is no such cell). A careless one says `guess` and puts any digit into any blank.
+A reply is
 
     look</think>set ROW COLUMN DIGIT<|im_end|>
 
-Targets are distributions and not samples: the sum over a player's choices is known, and the noise of sampling them would
-cost a small model many times the steps.
+Targets are distributions and not samples: the sum over a player's choices is known, and the noise of sampling them
+would cost a small model many times the steps.
 
-Letters: B boards, K replies to each, N = B K replies in the order of their boards, L = 6 tokens of a reply, V vocabulary.
+Letters: B boards, K replies to each, N = B K replies in the order of their boards, L = 6 tokens of a reply, V tokens of
+the vocabulary.
 """
 
 import jax
@@ -29,8 +31,16 @@ HEAD = token_ids("<|im_start|>", "user", "\n")
 TAIL = token_ids("<|im_end|>", "\n", "<|im_start|>", "assistant", "\n", "<think>")
 PLAIN_LENGTH, LONG_LENGTH = 28, 30  # tokens of a prompt, without and with a verdict
 
-SEES = np.array([[a != b and any({a, b} <= set(u) for u in units(SIZE)) for b in range(CELLS)] for a in range(CELLS)])
-"""`[16, 16]`: whether two cells share a row, column or box."""
+UNITS = np.array([[cell in unit for cell in range(CELLS)] for unit in units(SIZE)], np.float32)
+SHARED = UNITS.T @ UNITS
+"""`[16, 16]`: how many of row, column and box two cells share."""
+
+CROWDING = 4.0
+"""How many times less likely a careful player is to take a cell for each further blank in its row, column or box.
+
+A reply must name its row and column before the model has looked at one cell in particular, and to tell from there which
+cells hold a single digit takes a comparison of digits for all cells at once. Blanks can simply be counted.
+"""
 
 
 @struct.dataclass
@@ -103,7 +113,7 @@ def encode(boards: Boards) -> tuple[jax.Array, jax.Array]:
 
 def candidates(cells: jax.Array) -> jax.Array:
     """Digits that fit into each blank by row, column and box: `[B, 16]` -> `[B, 16, 4]` bool, none where filled."""
-    seen = jnp.einsum("ab,nbd->nad", SEES.astype(np.float32), jax.nn.one_hot(cells - 1, SIZE)) > 0
+    seen = jnp.einsum("ab,nbd->nad", SHARED, jax.nn.one_hot(cells - 1, SIZE)) > 0
     return ~seen & (cells == 0)[..., None]
 
 
@@ -112,7 +122,8 @@ def careful_moves(cells: jax.Array, solution: jax.Array) -> tuple[jax.Array, jax
     fits = candidates(cells)
     single = fits.sum(-1) == 1
     stuck = ~single.any(-1, keepdims=True)
-    where = jnp.where(stuck, cells == 0, single).astype(jnp.float32)
+    crowded = (cells == 0).astype(jnp.float32) @ SHARED
+    where = jnp.where(jnp.where(stuck, cells == 0, single), CROWDING**-crowded, 0.0)
     digits = jnp.where(single[..., None], fits, jax.nn.one_hot(solution - 1, SIZE))
     return _normalised(where), digits
 

@@ -8,6 +8,7 @@ Two things beside the cross-entropy make the base a good start for evolution str
   loses one game in three.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -31,7 +32,7 @@ from esopt_jax.types import Params
 BOARDS, LOOKS, GUESSES = 64, 2, 1
 """Boards a step, and replies to each. All replies to a board share the reading of its prompt."""
 
-STEPS = 4000
+STEPS = 3000
 P_CAREFUL = 0.3
 BLANKS, WRONG_SHARE, VERDICT_SHARE = 7, 0.1, 0.15
 LEARNING_RATE, WARMUP, CLIP = 3e-3, 100, 1.0
@@ -63,6 +64,7 @@ class Progress(NamedTuple):
     seconds: float
 
 
+@partial(jax.jit, static_argnames="arch")
 def draw_params(key: jax.Array, arch: Architecture) -> Params:
     """Fresh weights: variance-preserving matrices, half as large where they write to the stream, and slow gates.
 
@@ -70,15 +72,15 @@ def draw_params(key: jax.Array, arch: Architecture) -> Params:
     """
     specs = leaf_specs(arch)
     params = init_params(key, specs, std=1.0)
-    for spec in specs:
+    for index, spec in enumerate(specs):
         scale = {"embedding": 0.25, "conv": 0.5, "matrix": spec.noise_form[0] ** -0.5}.get(spec.group, 1.0)
         writes = spec.path.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight"))
         params[spec.path] *= scale * (0.5 if writes else 1.0)
-        draw = partial(jax.random.uniform, jax.random.fold_in(key, len(spec.path)), spec.shape)
+        uniform = partial(jax.random.uniform, jax.random.fold_in(key, index), spec.shape)
         if spec.path.endswith("A_log"):
-            params[spec.path] = jnp.log(draw(minval=0.5, maxval=2.0))
+            params[spec.path] = jnp.log(uniform(minval=0.5, maxval=2.0))
         if spec.path.endswith("dt_bias"):  # softplus of it is log-uniform in 0.01 .. 0.3
-            params[spec.path] = jnp.log(jnp.expm1(jnp.exp(draw(minval=jnp.log(0.01), maxval=jnp.log(0.3)))))
+            params[spec.path] = jnp.log(jnp.expm1(jnp.exp(uniform(minval=math.log(0.01), maxval=math.log(0.3)))))
     return params
 
 
@@ -153,6 +155,7 @@ def pretrain(seed: int, arch: Architecture, *, steps: int, log_every: int = 100)
             yield Progress(step, float(loss), *scores, time.perf_counter() - start), unravel(weights)
 
 
+@jax.jit
 def held_out_lesson() -> Lesson:
     """The same careful replies to held-out boards, right ones, for every run."""
     key = jax.random.key(0)

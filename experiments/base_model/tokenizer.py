@@ -1,7 +1,7 @@
 """The tokenizer of the tiny base: 128 tokens, one for every character and one for every word of the game.
 
-Any text of printable ASCII and newlines is encoded without loss. A move costs five tokens (`set`, ` 3`, ` 1`, ` 4`, end),
-a board one token a cell.
+Any text of printable ASCII and newlines is encoded without loss. A move costs five tokens
+(`set`, ` 3`, ` 1`, ` 4`, end), a board one token a cell.
 """
 
 from pathlib import Path

@@ -39,6 +39,7 @@ def esopt(workplace, tmp_path, monkeypatch, capsys):
         (["env.name=missing.py:Even"], "file 'missing.py' does not exist"),
         (["env.options={size: 4}"], "unknown option 'size'"),
         (["train.mesh=[64, 1]"], "train.mesh is [64, 1], which needs 64 devices"),
+        (["env.name=echo", "env.options={turns: 0}"], "turns is 0; it must be a whole number, 1 or more"),
         (["rollout.max_prompt_tokens=1"], "rollout.max_prompt_tokens is 1: set it to at least"),
     ],
 )
@@ -51,7 +52,8 @@ def test_bad_setting(esopt, settings, message):
 
 
 def test_bad_input_is_found_before_the_run_folder_exists(esopt, tmp_path):
-    for setting in ("es.sigma=nan", "model.path=nowhere", "env.name=sudoko", "train.mesh=[64, 1]"):
+    settings = ["es.sigma=nan", "model.path=nowhere", "env.name=sudoko", "train.mesh=[64, 1]"]
+    for setting in (*settings, "rollout.max_prompt_tokens=1"):
         assert esopt(setting)[0] == 2
     assert not (tmp_path / "out").exists()
 
@@ -66,6 +68,27 @@ def test_bad_input_is_found_before_the_run_folder_exists(esopt, tmp_path):
 def test_bad_source(esopt, source, message):
     code, err = esopt(source=source)
     assert (code, err.count("\n")) == (2, 1) and message in err
+
+
+def test_a_line_break_in_a_name_does_not_break_the_line(esopt):
+    code, err = esopt("es.sig\nma=1")
+    assert (code, err.count("\n")) == (2, 1) and "unknown key 'es.sig ma'" in err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def tasks(self, split): return ['a']", "tasks('train') hold 'a', which is no esopt_jax.types.Task"),
+        ("def tasks(self, split): raise SystemExit(7)", "tasks('train') failed with SystemExit: 7"),
+        ("def __init__(self): raise SystemExit(7)", "could not be built: SystemExit: 7"),
+        ("def _ask(self, text): return Observation(('hi',))", "messages must be mappings with the texts 'role'"),
+    ],
+)
+def test_environment_that_no_episode_can_start_with(esopt, tmp_path, body, message):
+    (tmp_path / "mine.py").write_text(f"{tiny_agent.EVEN}\n\nclass Mine(Even):\n    {body}\n")
+    code, err = esopt("env.name=mine.py:Mine")
+    assert code == 2 and message in err and "Traceback" not in err
+    assert not (tmp_path / "out").exists()
 
 
 def test_run_folder_that_is_not_empty(esopt, tmp_path):

@@ -103,9 +103,7 @@ def reference(whole_text):
                         prompt=np.isin(np.arange(128), list(prompts[at])),
                     )
                     at_position = np.int32(len(reply))
-                    token = pick(
-                        key[at], logits, at_position, sampling, vocab_limit=spec.vocab_limit, counts=counts
-                    )
+                    token = pick(key[at], logits, at_position, sampling, vocab_limit=spec.vocab_limit, counts=counts)
                     reply.append(int(token))
                 texts[at] = texts[at] + reply
                 said[at] = reply
@@ -187,7 +185,14 @@ def test_ties_and_end_ids_beyond_the_first_stop_a_reply(tiny, world):
     flat = {**view, "norm.weight": jnp.full_like(view["norm.weight"], -1.0)}
     ends = DecodeSpec(arch=tiny.arch, eos_ids=(50, 0), vocab_limit=100, max_new_tokens=NEW, capacity=64)
     start = jax.jit(partial(start_turn, spec=ends, axes=view_axes(view)))
-    state = start(flat, init_state(ends, (M, C)), segment(*PLAN[0]), slots(0), keys(0), make_sampling(RolloutConfig(temperature=0)))
+    state = start(
+        flat,
+        init_state(ends, (M, C)),
+        segment(*PLAN[0]),
+        slots(0),
+        keys(0),
+        make_sampling(RolloutConfig(temperature=0)),
+    )
     assert np.asarray(state.done).all()
     assert (np.asarray(state.written) == 1).all()
     assert (np.asarray(state.last) == 0).all()

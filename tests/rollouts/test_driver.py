@@ -40,7 +40,9 @@ class Counter:
         if action in self.script:
             return self.script[action](state)
         done = state + 1 == self.turns
-        return Step(state + 1, None if done else say(str(state + 1), self.mode), float(done), done, {"invalid": action == "?"})
+        return Step(
+            state + 1, None if done else say(str(state + 1), self.mode), float(done), done, {"invalid": action == "?"}
+        )
 
 
 @dataclass
@@ -69,9 +71,7 @@ def run(chat, environment, lines, *, max_turns=10, room=1000, stop=True, episode
     tasks = environment.tasks("train")
     episodes = episodes or [Episode(m, 2, 1, tasks[2], 40 + m) for m in range(len(lines))]
     with pool or StepPool(workers=2, timeout_s=5, retries=0) as pool:
-        found = play(
-            policy, environment, episodes, chat=chat, pool=pool, limits=Limits(max_turns, room), generation=9
-        )
+        found = play(policy, environment, episodes, chat=chat, pool=pool, limits=Limits(max_turns, room), generation=9)
     return found, policy
 
 
@@ -104,7 +104,9 @@ def test_an_appended_episode_is_one_text_and_each_token_is_read_once(chat, stop)
         if number < 3:
             expected += [*end, *chat.prompts([say(str(number)).messages], append=True)[0]]
     assert spoken == expected
-    memory: list[int] = []  # what a model has read after each segment, plus the reply it wrote itself but for its last token
+    memory: list[
+        int
+    ] = []  # what a model has read after each segment, plus the reply it wrote itself but for its last token
     for (prompts, _), turn in zip(policy.heard, episode.turns, strict=True):
         memory += [*prompts[0], *turn.completion_ids[:-1]]
     assert memory == expected[:-1]
@@ -116,7 +118,11 @@ def test_rows_end_on_their_own_and_then_sit_out(chat):
     found, policy = run(chat, Counter(script=finish), [["stop"], ["a"], ["a", "stop"]])
     assert [len(e.turns) for e in found] == [1, 3, 2]
     assert [e.outcome for e in found] == ["failure", "success", "failure"]
-    assert [[bool(p) for p in prompts] for prompts, _ in policy.heard] == [[True] * 3, [False, True, True], [False, True, False]]
+    assert [[bool(p) for p in prompts] for prompts, _ in policy.heard] == [
+        [True] * 3,
+        [False, True, True],
+        [False, True, False],
+    ]
     assert found[0].terminal_reward == 0.25
 
 
@@ -201,7 +207,9 @@ def test_a_step_that_hangs_ends_its_episode_only(chat):
 
 
 def test_a_first_prompt_that_is_too_long_is_bad_input(chat):
-    with pytest.raises(EsoptError, match=r"'train-2' has a prompt of \d+ tokens; rollout.max_prompt_tokens is 10: set it to"):
+    with pytest.raises(
+        EsoptError, match=r"'train-2' has a prompt of \d+ tokens; rollout.max_prompt_tokens is 10: set it to"
+    ):
         run(chat, Counter(), [["a"]], room=10)
 
     class Rude(Counter):

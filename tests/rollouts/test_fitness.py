@@ -61,7 +61,8 @@ def test_centring_removes_what_all_members_share(common):
 def test_a_fault_is_never_a_reward_of_0():
     """A member whose environment failed on the case that it would have solved ranks as if it had not been played."""
     found = population_fitness(
-        [[episode(1), episode(1)], [episode(0, "hung"), episode(1)], [episode(1), episode(0)]], common_random_numbers=True
+        [[episode(1), episode(1)], [episode(0, "hung"), episode(1)], [episode(1), episode(0)]],
+        common_random_numbers=True,
     )
     assert found.faults == 1
     assert np.isnan(found.returns[1, 0])

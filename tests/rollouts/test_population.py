@@ -40,7 +40,9 @@ class Talk:
         return [Task(f"{split}-{i}", i) for i in range(12)]
 
     def reset(self, task: Task, seed: int):
-        return (task.data, 0), Observation(({"role": "user", "content": f"{task.data} {seed % 1000}" + "." * self.padding},), self.mode)
+        return (task.data, 0), Observation(
+            ({"role": "user", "content": f"{task.data} {seed % 1000}" + "." * self.padding},), self.mode
+        )
 
     def step(self, state, action: str) -> Step:
         task, turn = state
@@ -67,7 +69,9 @@ class World:
         pool = StepPool(workers=2, timeout_s=10, retries=0)
         return make_stage(self.engines[common], self.model, environment, self.chat, pool, rollout=rollout, es=es)
 
-    def play(self, *, environment=None, members=range(6), cases=(0, 1, 2), generation=4, sigma=SIGMA, sampling=None, **stage):
+    def play(
+        self, *, environment=None, members=range(6), cases=(0, 1, 2), generation=4, sigma=SIGMA, sampling=None, **stage
+    ):
         environment = environment or Talk()
         tasks = environment.tasks("train")
         return rollout_population(
@@ -281,7 +285,9 @@ def test_a_model_is_evaluated_in_batches_of_any_size(world):
     view = base_view(world.master, specs=world.model.specs, dtype=jnp.float32)
     run = partial(rollout_model, stage, view, tasks, sampling=world.sampling, repeats=2)
     every = run(seed=7)
-    assert [(e.member, e.case, e.episode, e.generation) for e in every] == [(-1, c, r, 0) for c in (0, 1) for r in (0, 1)]
+    assert [(e.member, e.case, e.episode, e.generation) for e in every] == [
+        (-1, c, r, 0) for c in (0, 1) for r in (0, 1)
+    ]
     pieces = run(seed=7, rows=3)  # the second batch has two idle rows
     assert sum(a != b for a, b in zip(tokens([every])[0], tokens([pieces])[0], strict=True)) <= 1
     assert tokens([run(seed=8)]) != tokens([every])

@@ -92,7 +92,9 @@ def test_filters_renormalise_over_exactly_their_support(rule):
 
 def test_top_p_keeps_the_token_that_crosses_and_those_equal_to_it():
     scores = jnp.log(jnp.array([0.5, 0.2, 0.2, 0.1]))
-    kept = {p: np.isfinite(np.asarray(keep_top_p(scores, jnp.float32(p)))).tolist() for p in (0.4, 0.6, 0.75, 0.95, 1.0)}
+    kept = {
+        p: np.isfinite(np.asarray(keep_top_p(scores, jnp.float32(p)))).tolist() for p in (0.4, 0.6, 0.75, 0.95, 1.0)
+    }
     assert kept == {
         0.4: [True, False, False, False],
         0.6: [True, True, True, False],
@@ -266,5 +268,11 @@ def test_penalties_apply_before_temperature_and_to_greedy():
         generated=jnp.asarray(np.bincount(REPLY, minlength=V), jnp.int32)[None], prompt=jnp.zeros((1, V), bool)
     )
     sampling = make_sampling(RolloutConfig(temperature=0, presence_penalty=0.7))
-    token = run(jax.random.split(jax.random.key(0), 1), jnp.asarray(logits)[None], jnp.zeros(1, jnp.int32), sampling, counts=counts)
+    token = run(
+        jax.random.split(jax.random.key(0), 1),
+        jnp.asarray(logits)[None],
+        jnp.zeros(1, jnp.int32),
+        sampling,
+        counts=counts,
+    )
     assert int(token[0]) == 8

@@ -18,7 +18,7 @@ def test_folder_that_is_not_empty_is_refused(tmp_path):
         check_run_dir(tmp_path)
 
 
-@pytest.mark.parametrize(("below", "message"), [("", "is a file"), ("a/b", "lies below .* not a folder")])
+@pytest.mark.parametrize(("below", "message"), [("", "is not a folder"), ("a/b", "lies below .* not a folder")])
 def test_regular_file_in_the_way_is_refused(tmp_path, below, message):
     (tmp_path / "file").touch()
     with pytest.raises(EsoptError, match=message):

@@ -41,6 +41,7 @@ def main() -> None:
 
 def train(run_dir: Path, folder: Path, settings: list[str]) -> None:
     """One run in a process of its own, and a copy of what the table needs."""
+    shutil.rmtree(run_dir, ignore_errors=True)  # what an interrupted run left
     command = [sys.executable, "-m", "esopt_jax.cli.main", "train", "quickstart", "--run-dir", str(run_dir)]
     for setting in settings:
         command += ["--set", setting]
@@ -57,8 +58,10 @@ def read(out: Path, arm: str, seeds: int) -> list[dict]:
 
 def table(found: dict[str, list[dict]]) -> str:
     """Held-out solve rates with 95 % intervals, one row a seed, as Markdown."""
+    members = found["es"][0]["population_size"]
     rows = [
-        "| seed | base, best of 3 samplings | after ES | best of 64 perturbations | shuffled rewards | wall, s |",
+        "| seed | base, best of 3 samplings | after ES "
+        f"| best of {members} perturbations | shuffled rewards | wall, s |",
         "|---|---|---|---|---|---|",
     ]
     for es, shuffled in zip(found["es"], found["shuffled"], strict=True):

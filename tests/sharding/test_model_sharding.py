@@ -1,0 +1,125 @@
+"""The model on a mesh of four devices is the model on one. Runs in a process of its own, which forces the devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = r"""
+import json, re
+import jax, jax.numpy as jnp, numpy as np
+from esopt_jax.errors import EsoptError
+from esopt_jax.models.architecture import parse_architecture
+from esopt_jax.models.cache import init_cache
+from esopt_jax.models.qwen3_5 import decode_step, prefill, score
+from esopt_jax.models.sharding import leaf_sharding, make_mesh, shard_params
+from esopt_jax.models.spec import leaf_specs
+
+config = dict(
+    model_type="qwen3_5_text", vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
+    layer_types=["linear_attention", "full_attention"], num_attention_heads=8, num_key_value_heads=4, head_dim=8,
+    linear_num_key_heads=4, linear_num_value_heads=8, linear_key_head_dim=6, linear_value_head_dim=10,
+    linear_conv_kernel_dim=4, rms_norm_eps=1e-6, hidden_act="silu", tie_word_embeddings=True, initializer_range=0.02,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5),
+)
+arch = parse_architecture(config)
+specs = leaf_specs(arch)
+rng = np.random.default_rng(0)
+params = {s.path: jnp.asarray(0.3 * rng.standard_normal(s.shape), jnp.float32) for s in specs}
+tokens, lengths = jnp.asarray(rng.integers(0, 64, (3, 20))), jnp.array([20, 7, 1])
+live = jnp.array([True, True, False])
+
+def everything(view):
+    '''Logits of every path: whole text, prompt in pieces, one step.'''
+    whole = score(view, tokens, lengths, arch=arch)
+    last, cache = prefill(view, init_cache(arch, 3, 24), tokens, lengths, arch=arch, segment=8)
+    step, cache = decode_step(view, cache, tokens[:, 0], live, arch=arch)
+    return whole, last, step, cache
+
+def loss(view):
+    return jnp.mean(jax.nn.logsumexp(score(view, tokens, lengths, arch=arch), axis=-1))
+
+def host(tree):
+    return jax.tree.map(np.asarray, jax.device_get(tree))
+
+def gap(one, other):
+    return max(float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+def collectives(f, *args):
+    text = jax.jit(f).lower(*args).compile().as_text()
+    return sorted(set(re.findall(r"\s(all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute)", text)))
+
+expected, slope = host(jax.jit(everything)(params)), host(jax.jit(jax.grad(loss))(params))
+mesh = make_mesh((1, 4))
+found = {"devices": jax.device_count()}
+with jax.set_mesh(mesh):
+    sharded = shard_params(params, specs, mesh)
+    shards = {s.path: sharded[s.path].addressable_shards[0].data.size * 4 == s.size for s in specs}
+    found["whole"] = sorted(path for path, split in shards.items() if not split)
+    found["cache"] = str(jax.typeof(init_cache(arch, 3, 24).layers[1].k))
+    found["gap"] = gap(host(jax.jit(everything)(sharded)), expected)
+    found["scale"] = float(np.abs(expected[0]).max())
+    cache = init_cache(arch, 3, 24)
+    found["prefill"] = collectives(lambda v, c: prefill(v, c, tokens, lengths, arch=arch), sharded, cache)
+    found["step"] = collectives(lambda v, c: decode_step(v, c, tokens[:, 0], live, arch=arch), sharded, cache)
+    gradient = host(jax.jit(jax.grad(loss))(sharded))
+    found["finite"] = all(bool(np.isfinite(x).all()) for x in gradient.values())
+    found["moving"] = min(float(np.abs(x).max()) for x in gradient.values())
+    found["gradient_gap"] = gap(gradient, slope)
+refusals = []
+odd = leaf_specs(parse_architecture(config | dict(num_key_value_heads=2)))
+for call in (lambda: make_mesh((2, 4)), lambda: [leaf_sharding(s, mesh) for s in odd]):
+    try:
+        call()
+    except EsoptError as fault:
+        refusals.append(str(fault))
+found["refusals"] = refusals
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found():
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    run = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout)
+    assert found["devices"] == 4
+    return found
+
+
+def test_logits_and_caches_are_those_of_one_device(found):
+    assert found["scale"] > 1
+    assert found["gap"] <= 5e-5
+
+
+def test_every_weight_but_the_norms_is_split(found):
+    assert {path.rsplit(".", 2)[-2] for path in found["whole"]} <= {
+        "norm",
+        "q_norm",
+        "k_norm",
+        "input_layernorm",
+        "post_attention_layernorm",
+    }
+    assert "model" in found["cache"]
+
+
+@pytest.mark.parametrize("program", ["prefill", "step"])
+def test_devices_only_add_up(found, program):
+    """An all-reduce where a layer writes to the residual stream; no weight or cache ever moves."""
+    assert found[program] == ["all-reduce"]
+
+
+def test_gradients_are_finite_and_those_of_one_device(found):
+    assert found["finite"] and found["moving"] > 0
+    assert found["gradient_gap"] <= 5e-5
+
+
+def test_meshes_that_do_not_fit_are_refused(found):
+    devices, heads = found["refusals"]
+    assert "train.mesh is [2, 4], which needs 8 devices; 4 found" in devices
+    assert "does not divide over 4 devices" in heads and "use a smaller second number in train.mesh" in heads
