@@ -156,8 +156,13 @@ def _contradictions(a: Architecture, given: Mapping[str, Any]) -> list[str]:
 
     rope = given["rope_parameters"]
     sections, kind = rope.get("mrope_section"), rope.get("rope_type")
-    check(len(a.layer_types) == a.num_hidden_layers, f"{len(a.layer_types)} layer_types for {a.num_hidden_layers} layers")
-    check(a.num_attention_heads % a.num_key_value_heads == 0, "num_attention_heads must be a multiple of num_key_value_heads")
+    check(
+        len(a.layer_types) == a.num_hidden_layers, f"{len(a.layer_types)} layer_types for {a.num_hidden_layers} layers"
+    )
+    check(
+        a.num_attention_heads % a.num_key_value_heads == 0,
+        "num_attention_heads must be a multiple of num_key_value_heads",
+    )
     check(
         a.linear_num_value_heads % a.linear_num_key_heads == 0,
         "linear_num_value_heads must be a multiple of linear_num_key_heads",
@@ -165,7 +170,10 @@ def _contradictions(a: Architecture, given: Mapping[str, Any]) -> list[str]:
     check(a.rotary_dim % 2 == 0, f"the rotated part of a head is {a.rotary_dim} wide; it must be even")
     check(a.linear_conv_kernel_dim >= 2, "linear_conv_kernel_dim must be at least 2")
     # With text alone the three position axes agree and multimodal rope is plain rope, provided the sections fill it.
-    check(sections is None or 2 * sum(sections) == a.rotary_dim, f"mrope_section {sections} must sum to {a.rotary_dim // 2}")
+    check(
+        sections is None or 2 * sum(sections) == a.rotary_dim,
+        f"mrope_section {sections} must sum to {a.rotary_dim // 2}",
+    )
     check(kind == "default", f"rope_parameters.rope_type is {kind!r}; supported: default")
     check(given.get("hidden_act") == "silu", f"hidden_act is {given.get('hidden_act')!r}; supported: silu")
     check(not given.get("attention_bias"), "attention_bias is set; supported: false")

@@ -19,7 +19,10 @@ MASKED = -1e30  # finite: a fully masked row must give finite garbage, since NaN
 
 
 def rotation(positions: jax.Array, *, arch: Architecture) -> Rotation:
-    """Cosines and sines of `positions: [...]`, each `[..., rotary_dim / 2]` float32; pair j turns by `theta^(-2j/R)`."""
+    """Cosines and sines of `positions: [...]`, each `[..., R / 2]` float32, where R dims of a head are rotated.
+
+    Pair j turns by `theta^(-2j / R)` a position.
+    """
     exponents = jnp.arange(0, arch.rotary_dim, 2, dtype=jnp.float32) / arch.rotary_dim
     angles = positions[..., None].astype(jnp.float32) * arch.rope_theta**-exponents
     return jnp.cos(angles), jnp.sin(angles)
@@ -37,7 +40,14 @@ def rotate(x: jax.Array, turn: Rotation) -> jax.Array:
 
 
 def segment(
-    w: View, x: jax.Array, cache: AttentionCache, turn: Rotation, start: jax.Array, lengths: jax.Array, *, arch: Architecture
+    w: View,
+    x: jax.Array,
+    cache: AttentionCache,
+    turn: Rotation,
+    start: jax.Array,
+    lengths: jax.Array,
+    *,
+    arch: Architecture,
 ) -> tuple[jax.Array, AttentionCache]:
     """Attention over a right-padded segment and everything before it.
 
@@ -48,6 +58,7 @@ def segment(
         turn: rotation at the positions of the segment, `[B, T, R/2]`.
         start: `[B]` int32, tokens already in the cache.
         lengths: `[B]` int32, true tokens of the segment; the rest is padding, which is neither stored nor seen.
+        arch: static.
 
     Returns:
         `[B, T, D]` and the cache with the segment in it. Tokens beyond the capacity are dropped, never wrapped.
@@ -56,7 +67,10 @@ def segment(
     # Heads move in front of time first, so that every product below is a batch of plain matrix products.
     q, gate, k, v = (jnp.moveaxis(t, 1, -2) for t in _project(w, x))
     turn = tuple(t[:, None] for t in turn)
-    k, q = _turned(k, w["k_norm.weight"], turn, arch), _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch)
+    k, q = (
+        _turned(k, w["k_norm.weight"], turn, arch),
+        _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch),
+    )
     slot = jnp.arange(cache.k.shape[-1])
     source = slot - start[:, None]  # [B, S]: which token of the segment belongs in each slot
     written = ((source >= 0) & (source < lengths[:, None]))[:, None]
@@ -71,12 +85,22 @@ def segment(
 
 
 def step(
-    w: View, x: jax.Array, cache: AttentionCache, turn: Rotation, length: jax.Array, live: jax.Array, *, arch: Architecture
+    w: View,
+    x: jax.Array,
+    cache: AttentionCache,
+    turn: Rotation,
+    length: jax.Array,
+    live: jax.Array,
+    *,
+    arch: Architecture,
 ) -> tuple[jax.Array, AttentionCache]:
     """Attention of one new token per row, `x: [B, D]`, `turn` `[B, R/2]`; rows that are not `live` store nothing."""
     q, gate, k, v = _project(w, x)
     turn = tuple(t[:, None] for t in turn)
-    k, q = _turned(k, w["k_norm.weight"], turn, arch), _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch)
+    k, q = (
+        _turned(k, w["k_norm.weight"], turn, arch),
+        _turned(q, w["q_norm.weight"], tuple(t[:, None] for t in turn), arch),
+    )
     capacity = cache.k.shape[-1]
     row, slot = jnp.arange(x.shape[0]), jnp.where(live, length, capacity)  # a slot beyond the capacity is dropped
     cache = AttentionCache(

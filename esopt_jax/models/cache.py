@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from esopt_jax.models.architecture import FULL, Architecture
+from esopt_jax.models.architecture import FULL, LINEAR, Architecture
 from esopt_jax.models.sharding import zeros
 
 
@@ -48,7 +48,8 @@ class Cache:
 
 def init_cache(arch: Architecture, rows: int, capacity: int, dtype: jnp.dtype = jnp.float32) -> Cache:
     """An empty cache for `rows` sequences of at most `capacity` tokens."""
-    layers = tuple((_attention if kind == FULL else _delta_net)(arch, rows, capacity, dtype) for kind in arch.layer_types)
+    make = {FULL: _attention, LINEAR: _delta_net}
+    layers = tuple(make[kind](arch, rows, capacity, dtype) for kind in arch.layer_types)
     return Cache(length=zeros((rows,), (None,), jnp.int32), layers=layers)
 
 

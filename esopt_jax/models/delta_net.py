@@ -18,12 +18,14 @@ from esopt_jax.models.ops import dense, sigmoid, silu
 from esopt_jax.types import View
 
 PARTS = ("q", "k", "v")
-MAX_CHUNK = 64
 
 
-def chunk_for(tokens: int) -> int:
-    """Tokens per chunk of the delta rule: the fewest products at short segments, at most 64."""
-    return min(MAX_CHUNK, max(1, tokens))
+def chunk_for(tokens: int, key_width: int) -> int:
+    """Tokens per chunk of the delta rule, 8 .. 64.
+
+    Per token a chunk of C costs about C inside and `key_width` against the state, so C follows the width.
+    """
+    return min(max(8, min(64, key_width // 2)), tokens)
 
 
 def segment(
@@ -36,7 +38,8 @@ def segment(
         x: `[B, T, D]` normed input.
         cache: memory of the tokens before.
         lengths: `[B]` int32, true tokens of the segment; a row of length 0 keeps its cache.
-        chunk: tokens per chunk of the delta rule; chosen from T by default.
+        arch: static.
+        chunk: tokens per chunk of the delta rule; by default chosen from the shapes.
 
     Returns:
         `[B, T, D]`, whose padded positions are garbage, and the next cache.
@@ -55,7 +58,8 @@ def segment(
     q, k = _unit(mixed["q"], arch.linear_key_head_dim), _unit(mixed["k"], 1)
     v = _grouped(mixed["v"].astype(jnp.float32), arch, axis=1)
     g, beta = (_grouped(jnp.where(valid[..., None], t, 0.0).swapaxes(1, 2), arch, axis=1) for t in _gates(w, x))
-    out, state = delta_rule.scan_chunks(q, k, v, g, beta, cache.state, chunk=chunk or chunk_for(steps))
+    chunk = chunk or chunk_for(steps, arch.linear_key_head_dim)
+    out, state = delta_rule.scan_chunks(q, k, v, g, beta, cache.state, chunk=chunk)
     out = out.reshape(mixed["v"].shape).swapaxes(1, 2)
     return _gated_output(w, x, out, arch), DeltaNetCache(**columns, state=state)
 

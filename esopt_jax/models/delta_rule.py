@@ -4,12 +4,12 @@ For every token, with state `S: [Dk, Dv]`, decay `a = exp(g)` and write strength
 
     S <- a S,   d = beta (v - Sᵀ k),   S <- S + k dᵀ,   o = Sᵀ q
 
-Source: Yang et al., "Gated Delta Networks" (2024), Eq. 10, and its chunked form, section 3.3. `scan_chunks` handles many
-tokens by matrix products, `step` one. Both keep the correction `d` explicit and touch the old state by one product with
-the stacked `[k; q]`, so the chunk is the step with matrices in place of vectors.
+Source: Yang et al., "Gated Delta Networks" (2024), Eq. 10, and its chunked form, section 3.3. `scan_chunks` handles
+many tokens by matrix products, `step` one. Both keep the correction `d` explicit and touch the old state by one product
+with the stacked `[k; q]`, so the chunk is the step with matrices in place of vectors.
 
-Heads are grouped: each of the Hk key heads serves G value heads, whose states lie side by side, `[Dk, G * Dv]`. A product
-with the keys then serves all G of them and nothing is repeated.
+Heads are grouped: each of the Hk key heads serves G value heads, whose states lie side by side, `[Dk, G * Dv]`. A
+product with the keys then serves all G of them and nothing is repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNROLLED = 4
 """Up to this many chunks are unrolled, more are scanned."""
 
 NEUMANN = 8
-"""Size up to which a unit triangular matrix is inverted by its Neumann product, which is short and still well scaled."""
+"""Size up to which a unit triangular matrix is inverted by its Neumann product: short, and still well scaled."""
 
 
 def step(

@@ -1,7 +1,7 @@
 """How a leaf lies inside a tensor of a Hugging Face file, and back, byte for byte.
 
-A projection is `[outputs, inputs]` in the file and `[inputs..., outputs...]` here; a convolution `[channels, 1, taps]` and
-`[taps, heads, width]`; a fused tensor holds its parts one after another along the first axis.
+A projection is `[outputs, inputs]` in the file and `[inputs..., outputs...]` here; a convolution `[channels, 1, taps]`
+there and `[taps, heads, width]` here; a fused tensor holds its parts one after another along the first axis.
 """
 
 from __future__ import annotations

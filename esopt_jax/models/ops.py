@@ -1,7 +1,7 @@
 """Products that do not know evolution strategies exist: a weight is an array or a `Factored` one.
 
-`dense`, `embed` and `unembed` are written for one member. Under `jax.vmap` over members a factored weight keeps its base
-unbatched, so the population shares one large product per layer and each member adds only its low-rank term.
+`dense`, `embed` and `unembed` are written for one member. Under `jax.vmap` over members a factored weight keeps its
+base unbatched, so the population shares one large product per layer and each member adds only its low-rank term.
 
 With a mesh of explicit axes the placement of a result follows from the placements of its operands; contracted sharded
 axes become one all-reduce. Without a mesh these are plain contractions.
@@ -69,7 +69,7 @@ def _low_rank(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def _contract(x: jax.Array, w: jax.Array, contracted: tuple[int, ...]) -> jax.Array:
-    """Contract the last axes of `x` with the axes `contracted` of `w`; the rest of `x`, then the rest of `w`, remain."""
+    """Contract the last axes of `x` with the axes `contracted` of `w`: the rest of `x`, then the rest of `w`."""
     kept = tuple(i for i in range(w.ndim) if i not in contracted)
     placement = _placement(x, range(x.ndim - len(contracted)), w, kept)
     if len(contracted) > 1:  # one long contracted axis: several are not merged by the compiler, at a tenth of the speed

@@ -18,6 +18,7 @@ from esopt_jax.models.cache import Cache, init_cache
 from esopt_jax.models.ops import dense, embed, rms_norm, silu, unembed
 from esopt_jax.types import View
 
+Progress = tuple[Cache, jax.Array]
 SEGMENT = 256
 """Longest piece of a prompt handled at once; longer prompts are scanned, which bounds the scratch memory."""
 
@@ -27,8 +28,8 @@ def prefill(
 ) -> tuple[jax.Array, Cache]:
     """Read a right-padded segment of every row, continuing from the cache.
 
-    Rows are packed: a row's tokens follow its earlier ones without the padding of other rows, so an episode fed in pieces
-    gives what the whole text gives at once.
+    Rows are packed: a row's tokens follow its earlier ones without the padding of other rows, so an episode fed in
+    pieces gives what the whole text gives at once.
 
     Args:
         view: leaves of one member.
@@ -49,7 +50,7 @@ def prefill(
     tokens = jnp.pad(tokens, ((0, 0), (0, count * segment - total)))
     pieces = tokens.reshape(tokens.shape[0], count, segment).swapaxes(0, 1)
 
-    def body(carry: tuple[Cache, jax.Array], piece: tuple[jax.Array, jax.Array]) -> tuple[tuple[Cache, jax.Array], None]:
+    def body(carry: Progress, piece: tuple[jax.Array, jax.Array]) -> tuple[Progress, None]:
         cache, last = carry
         offset = piece[0] * segment
         inside = jnp.clip(lengths - offset, 0, segment)
@@ -94,7 +95,7 @@ def decode_step(
 
 
 def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Architecture) -> jax.Array:
-    """Logits at every position of right-padded sequences: `[B, T]`, `[B]` -> `[B, T, V]` float32, garbage on padding."""
+    """Logits `[B, T, V]` float32 at every position of right-padded `tokens: [B, T]`; garbage beyond `lengths: [B]`."""
     cache = init_cache(arch, *tokens.shape, dtype=_embedding(view, tokens[:, 0]).dtype)
     hidden, _ = _read(view, cache, tokens, lengths, arch)
     return _logits(view, hidden, arch)

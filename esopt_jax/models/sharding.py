@@ -1,7 +1,7 @@
-"""Where arrays live: logical axes to the two axes of the mesh, `member` (the population) and `model` (heads, MLP, vocabulary).
+"""Where arrays live: logical axes to the mesh axes `member` (the population) and `model` (heads, MLP, vocabulary).
 
-One rule serves weights, caches and activations, so the compiled program needs an all-reduce where a layer writes back to
-the residual stream and nothing else.
+One rule serves weights, caches and activations, so the compiled program needs an all-reduce where a layer writes back
+to the residual stream and nothing else.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def leaf_sharding(spec: LeafSpec, mesh: Mesh) -> NamedSharding:
     for size, name in zip(spec.shape, partition(spec.axes), strict=True):
         if name and size % mesh.shape[name]:
             raise EsoptError(
-                f"{spec.path} has an axis of {size}, which does not divide over {mesh.shape[name]} devices of mesh axis "
-                f"{name!r}; use a smaller second number in train.mesh"
+                f"{spec.path} has an axis of {size}, which does not divide over {mesh.shape[name]} devices of mesh "
+                f"axis {name!r}; use a smaller second number in train.mesh"
             )
     return NamedSharding(mesh, partition(spec.axes))
 

@@ -6,8 +6,8 @@ A reply is
 
     look</think>set ROW COLUMN DIGIT<|im_end|>
 
-Targets are distributions and not samples: the sum over a player's choices is known, and the noise of sampling them
-would cost a small model many times the steps.
+Targets are distributions and not samples: the sum over a player's choices is known, so only what a token depends on is
+sampled.
 
 Letters: B boards, K replies to each, N = B K replies in the order of their boards, L = 6 tokens of a reply, V tokens of
 the vocabulary.

@@ -2,8 +2,11 @@
 
     python experiments/base_model/make_base.py --out DIR [--steps N] [--seed S]
 
-A Qwen3.5 of 86 thousand weights learns to imitate a crowd of 4x4 Sudoku players (see README.md), in float32 on one CPU
-core; no data are downloaded. TODO
+A Qwen3.5 with 85,800 weights learns to imitate a crowd of 4x4 Sudoku players (README.md says why). Nothing is
+downloaded. Hardware: one CPU core, about 10 minutes: 1 to compile, 3000 steps of 0.15 s, 1.5 to measure.
+
+Expected on 512 held-out puzzles with 6 blanks (measured here): 0.975 solved when every reply begins with `look`, 0.014
+when the base is left alone, 0.000 when it is greedy. Another machine rounds otherwise and gives another such model.
 """
 
 import argparse

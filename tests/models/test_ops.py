@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,22 +18,18 @@ SHAPES = [((6, 5), 1), ((6, 2, 3, 4), 1), ((2, 3, 4, 6), 3)]
 
 
 def draw(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 def factored(shape, inputs, rank):
     """A population of M members of a leaf of `shape`."""
-    rows, columns = np.prod(shape[:inputs], dtype=int), np.prod(shape[inputs:], dtype=int)
+    rows, columns = math.prod(shape[:inputs]), math.prod(shape[inputs:])
     return Factored(base=draw(0, *shape), left=draw(1, M, rank, rows), right=draw(2, M, rank, columns))
 
 
-def member(w, m):
-    return Factored(base=w.base, left=w.left[m], right=w.right[m])
-
-
 def materialised(w, m):
-    change = w.left[m].astype(np.float64).T @ w.right[m]
-    return w.base + change.reshape(w.base.shape)
+    change = np.asarray(w.left[m], np.float64).T @ np.asarray(w.right[m])
+    return np.asarray(w.base) + change.reshape(w.base.shape)
 
 
 AXES = Factored(base=None, left=0, right=0)
@@ -48,7 +46,7 @@ def population(op, shape, inputs):
         return jax.vmap(lambda x, w: dense(x, w, inputs=inputs), in_axes=(0, AXES)), draw(3, M, 2, 7, *shape[:inputs])
     if op == "unembed":
         return jax.vmap(unembed, in_axes=(0, AXES)), draw(3, M, 2, 7, shape[1])
-    return jax.vmap(embed, in_axes=(0, AXES)), np.random.default_rng(3).integers(0, shape[0], (M, 2, 7))
+    return jax.vmap(embed, in_axes=(0, AXES)), jnp.asarray(np.random.default_rng(3).integers(0, shape[0], (M, 2, 7)))
 
 
 CONTRACTIONS = [("dense", *s) for s in SHAPES] + [("unembed", (9, 5), 1), ("embed", (9, 5), 1)]
@@ -63,20 +61,23 @@ def test_factored_is_the_dense_member(op, shape, inputs, rank):
     plain, oracle = CASES[op]
     keywords = {"inputs": inputs} if op == "dense" else {}
     for m in range(M):
-        expected = oracle(x[m], materialised(w, m), inputs)
+        expected = oracle(np.asarray(x[m]), materialised(w, m), inputs)
         np.testing.assert_allclose(found[m], expected, rtol=1e-5, atol=3e-5)
-        np.testing.assert_allclose(plain(x[m], member(w, m), **keywords), expected, rtol=1e-5, atol=3e-5)
-        np.testing.assert_allclose(
-            plain(x[m], materialised(w, m).astype(np.float32), **keywords), expected, rtol=1e-5, atol=3e-5
-        )
+    dense_member = jnp.asarray(materialised(w, 0), jnp.float32)
+    for one in (Factored(base=w.base, left=w.left[0], right=w.right[0]), dense_member):
+        expected = oracle(np.asarray(x[0]), materialised(w, 0), inputs)
+        np.testing.assert_allclose(plain(x[0], one, **keywords), expected, rtol=1e-5, atol=3e-5)
 
 
 def equations(jaxpr):
     """All equations, those of inner programs included."""
     for equation in jaxpr.eqns:
         yield equation
-        for inner in jax.core.jaxprs_in_params(equation.params) if hasattr(jax.core, "jaxprs_in_params") else ():
-            yield from equations(inner)
+        for value in equation.params.values():
+            if hasattr(value, "eqns"):
+                yield from equations(value)
+            elif hasattr(getattr(value, "jaxpr", None), "eqns"):
+                yield from equations(value.jaxpr)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -86,9 +87,7 @@ def test_the_base_stays_one_for_all_members(op, shape, inputs, rank):
     w = factored(shape, inputs, rank)
     run, x = population(op, shape, inputs)
     found = list(equations(jax.make_jaxpr(run)(x, w).jaxpr))
-    sizes = [v.aval.size for equation in found for v in equation.outvars]
-    largest_allowed = max(w.left.size, w.right.size, x.size, run(x, w).size * (1 if op == "embed" else rank))
-    assert max(sizes) <= max(largest_allowed, w.base.size)
+    assert not [v for equation in found for v in equation.outvars if v.aval.shape == (M, *shape)]
     products = [equation for equation in found if equation.primitive.name == "dot_general"]
     if op == "embed":
         assert not products
@@ -106,17 +105,19 @@ def test_ids_beyond_the_table_give_some_row():
     assert (embed(jnp.array([-9, 99]), table)[1] == table[4]).all()
 
 
-@pytest.mark.parametrize("x", [0.0, 1.0, -1.0, 30.0, -30.0, -100.0, 1e4, -1e4])
-def test_gates_are_exact_and_their_gradients_finite(x):
-    expected = 1 / (1 + np.exp(-np.float64(x), where=x > -700, out=np.array(np.inf)))
+def test_gates_are_exact_and_their_gradients_finite():
+    x = np.array([0.0, 1.0, -1.0, 30.0, -30.0, -79.0, -100.0, 1e4, -1e4])
+    with np.errstate(over="ignore"):
+        expected = 1 / (1 + np.exp(-x))
     for op, value in ((sigmoid, expected), (silu, x * expected)):
-        np.testing.assert_allclose(op(jnp.float32(x)), value, rtol=1e-6, atol=1e-30)
-        assert np.isfinite(jax.grad(op)(jnp.float32(x)))
+        np.testing.assert_allclose(op(jnp.asarray(x, jnp.float32)), value, rtol=1e-6, atol=1e-30)
+        assert np.isfinite(jax.grad(lambda t, op=op: op(t).sum())(jnp.asarray(x, jnp.float32))).all()
 
 
 def test_rms_norm_is_zero_centred_and_works_in_float32():
     x, gain = draw(0, 4, 8), draw(1, 8)
     expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6) * (1 + gain)
     np.testing.assert_allclose(rms_norm(x, gain, eps=1e-6), expected, rtol=1e-5)
-    half = rms_norm(jnp.asarray(x, jnp.bfloat16) * 1e20, jnp.asarray(gain, jnp.bfloat16), eps=1e-6)
-    assert half.dtype == jnp.bfloat16 and np.isfinite(half.astype(jnp.float32)).sum() == 0 or np.abs(half).max() < 9
+    large = rms_norm(jnp.asarray(1e15 * x, jnp.bfloat16), jnp.asarray(gain, jnp.bfloat16), eps=1e-6)
+    assert large.dtype == jnp.bfloat16
+    np.testing.assert_allclose(large.astype(jnp.float32), expected, rtol=0.03, atol=0.03)

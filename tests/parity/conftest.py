@@ -95,6 +95,6 @@ def tied(pairs: Any) -> Pair:
     return pairs("tied")
 
 
-@pytest.fixture(scope="session", params=list(VARIANTS))
+@pytest.fixture(params=list(VARIANTS))
 def pair(request: pytest.FixtureRequest, pairs: Any) -> Pair:
     return pairs(request.param)

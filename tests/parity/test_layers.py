@@ -19,6 +19,7 @@ from esopt_jax.models.qwen3_5 import layer_view  # noqa: E402
 pytestmark = pytest.mark.parity
 
 B = 3
+segment = jax.jit(delta_net.segment, static_argnames=("arch", "chunk"))
 TOLERANCE = 2e-6
 """Of the largest output, for one layer in float32."""
 
@@ -39,8 +40,7 @@ def delta_layer(pair, x, *, shift=0.0, chunk=None):
     arch, rows = pair.ours.arch, x.shape[0]
     w = layer_view(pair.ours.params, "layers.0.linear_attn.")
     w |= {"dt_bias": w["dt_bias"] + shift}
-    run = jax.jit(partial(delta_net.segment, arch=arch, chunk=chunk))
-    return run(w, x, init_cache(arch, rows, 1).layers[0], jnp.full(rows, x.shape[1]))
+    return segment(w, x, init_cache(arch, rows, 1).layers[0], jnp.full(rows, x.shape[1]), arch=arch, chunk=chunk)
 
 
 def delta_reference(pair, x, *, shift=0.0):
@@ -55,7 +55,7 @@ def test_delta_net_layer(tied, inputs, tokens):
     close(delta_layer(tied, x)[0], delta_reference(tied, x))
 
 
-@pytest.mark.parametrize("chunk", [1, 16, 64])
+@pytest.mark.parametrize("chunk", [1, 16])  # 64 is the default
 def test_delta_net_layer_in_any_chunks(tied, inputs, chunk):
     close(delta_layer(tied, inputs, chunk=chunk)[0], delta_reference(tied, inputs))
 

@@ -95,9 +95,9 @@ def test_a_ragged_episode_is_the_whole_text_at_once(tied):
     """Three turns with an empty and a one-token segment, followed by single steps of some rows only."""
     rng = np.random.default_rng(3)
     arch, params = tied.ours.arch, tied.ours.params
-    cache, history = init_cache(arch, 3, 96), [[], [], []]
-    for width, lengths in ((40, [40, 23, 1]), (16, [5, 16, 9]), (16, [2, 0, 11])):
-        tokens = rng.integers(0, 128, (3, width))
+    cache, history = init_cache(arch, 3, 120), [[], [], []]
+    for lengths in ([20, 13, 1], [5, 20, 9], [2, 0, 11]):
+        tokens = rng.integers(0, 128, (3, 20))
         logits, cache = prefill_jit(params, cache, tokens, np.array(lengths), arch=arch)
         for row, count in enumerate(lengths):
             history[row] += tokens[row, :count].tolist()
@@ -110,13 +110,3 @@ def test_a_ragged_episode_is_the_whole_text_at_once(tied):
             history[row].append(int(tokens[row]))
             close(logits[row], tied.logits([history[row]])[0, -1])
     assert cache.length.tolist() == [len(row) for row in history]
-
-
-def test_members_of_a_vmap_are_the_models_they_perturb(tied, ids):
-    """A second member with other weights does not leak into the first."""
-    arch, params = tied.ours.arch, tied.ours.params
-    both = jax.tree.map(lambda x: jnp.stack([x, 1.1 * x]), params)
-    run = jax.jit(jax.vmap(lambda view: score(view, jnp.asarray(ids[:, :20]), jnp.full(3, 20), arch=arch)))
-    found = run(both)
-    close(found[0], tied.logits(ids[:, :20]))
-    assert np.abs(np.asarray(found[1] - found[0])).max() > 0.1
