@@ -24,7 +24,7 @@ CONFIG = {
     "eos_token_id": END,
     "head_dim": 16,
     "hidden_act": "silu",
-    "hidden_size": 64,
+    "hidden_size": 48,
     "initializer_range": 0.02,
     "intermediate_size": 96,
     "layer_types": [LINEAR, FULL, FULL],
