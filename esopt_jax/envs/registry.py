@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,6 +56,9 @@ def make_environment(name: str, *, prompt: str | None = None, options: Mapping[s
         raise EsoptError(
             f"environment {name!r} returned {kind}, which lacks {', '.join(missing)}; it needs {', '.join(METHODS)}"
         )
+    bar = getattr(environment, "success_at", 1.0)
+    if isinstance(bar, bool) or not isinstance(bar, int | float) or not math.isfinite(bar):
+        raise EsoptError(f"environment {name!r}: success_at is {bar!r}; it must be a finite number, such as 1.0")
     return environment
 
 

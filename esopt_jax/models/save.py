@@ -47,6 +47,7 @@ def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: 
         # A reader never sees half a file: the weights appear under their name only when complete.
         partial = folder / f".{WEIGHTS}.partial"
         save_file(tensors, partial, metadata={"format": "pt"})
+        partial.chmod(0o644)  # safetensors makes it private to the user
         os.replace(partial, folder / WEIGHTS)
     except OSError as fault:
         raise EsoptError(f"cannot write a model to {str(folder)!r}: {fault.strerror or fault}") from None

@@ -98,7 +98,9 @@ class Chat:
         texts: dict[Any, str] = {}
         for key in keys:
             try:
-                texts[key] = self._rendered(key)
+                text = self._rendered(key)
+                text.encode()  # a lone surrogate cannot be tokenised
+                texts[key] = text
             except Exception as fault:  # templates raise errors of their own
                 faults[key] = Fault(f"the chat template refuses the messages: {' '.join(str(fault).split())}")
         for key, ids in zip(texts, self._encode(list(texts.values())), strict=True):

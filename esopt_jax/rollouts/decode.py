@@ -62,7 +62,8 @@ class DecodeState:
 @struct.dataclass
 class Segment:
     """What rows read before a reply: right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out,
-    and `fresh: [M, C]` bool, rows that forget everything before."""
+    and `fresh: [M, C]` bool, rows that forget everything before.
+    """
 
     tokens: jax.Array
     lengths: jax.Array

@@ -7,7 +7,7 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def to_record(trajectory: Trajectory) -> dict[str, Any]:
         'timed out'
     """
     record = _fields(trajectory)
-    record["turns"] = [_without_nan(_fields(turn)) for turn in trajectory.turns]
+    record["turns"] = [_without_nan({**_fields(turn), "info": _sayable(turn.info)}) for turn in trajectory.turns]
     return _without_nan(record)
 
 
@@ -48,7 +48,7 @@ def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
     with partial.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         for trajectory in trajectories:
             line = json.dumps(to_record(trajectory), default=_plain, allow_nan=False, ensure_ascii=False)
-            file.write(line.encode() + b"\n")
+            file.write(line.encode(errors="backslashreplace") + b"\n")  # a lone surrogate becomes its JSON escape
     os.replace(partial, path)
 
 
@@ -81,6 +81,15 @@ def _with_nan(record: dict[str, Any]) -> dict[str, Any]:
     return {name: math.nan if name in REWARDS and value is None else value for name, value in record.items()}
 
 
+def _sayable(value: Any) -> Any:
+    """What an environment put into `info`, with the numbers that JSON cannot say as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _sayable(part) for name, part in value.items()}
+    return [_sayable(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def _plain(value: Any) -> Any:
     """Numbers of NumPy as Python's, other objects of an environment as text."""
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else str(value)
+    return _sayable(value.item()) if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else str(value)

@@ -23,7 +23,7 @@ from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import make_master, master_value
 from esopt_jax.core.update import Update, make_update
-from esopt_jax.errors import StoppedError
+from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, load_model
 from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.trajectory import write_trajectories
@@ -75,7 +75,7 @@ def train(config: Config, run_dir: str | Path, *, started: float | None = None) 
         started: `time.perf_counter()` at which the command began, for `wall_s`; by default now.
 
     Raises:
-        EsoptError: bad input.
+        EsoptError: bad input. If it shows only once the run goes, the folder holds what there was.
         StoppedError: infrastructure errors took over; the folder holds what there was, its summary says why.
     """
     started = time.perf_counter() if started is None else started
@@ -83,7 +83,7 @@ def train(config: Config, run_dir: str | Path, *, started: float | None = None) 
     environment, model = load_parts(config)
     master = _base_master(config, model)
     model = dataclasses.replace(model, params={})  # the master may share its arrays, and each update donates them
-    reason = None
+    stop: EsoptError | None = None
     with compile_clock() as clock, open_session(config, environment, model) as session:
         folder = create_run_folder(Path(run_dir), to_yaml(config))
         with HistoryWriter(folder.history) as history, MetricsWriter(folder.metrics) as metrics:
@@ -93,20 +93,20 @@ def train(config: Config, run_dir: str | Path, *, started: float | None = None) 
             ledger = _Ledger(folder, history, metrics, clock, Totals(base_digest))
             try:
                 _run(session, master, ledger)
-            except StoppedError as stop:
-                reason = str(stop)
+            except EsoptError as fault:
+                stop = fault
     summary = summarize(
         config,
         ledger.totals,
-        stopped_because=reason,
+        stopped_because=None if stop is None else str(stop),
         fingerprint=mark,
         evaluations=ledger.evaluations,
         wall_s=time.perf_counter() - started,
         compile_s=clock.seconds,
     )
     write_json(folder.summary, summary)
-    if reason is not None:
-        raise StoppedError(f"{reason} (what there was is in {str(folder.path)!r})")
+    if stop is not None:
+        raise type(stop)(f"{stop} (what there was is in {str(folder.path)!r})")
     return Run(folder.path, summary)
 
 

@@ -30,7 +30,9 @@ KINDS = (("float32", "full"), ("split", "low_rank"))
 
 def base(name):
     rng = np.random.default_rng(0)
-    return make_master({s.path: jnp.asarray(rng.standard_normal(s.shape), jnp.float32) for s in SPECS}, specs=SPECS, format=name)
+    return make_master(
+        {s.path: jnp.asarray(rng.standard_normal(s.shape), jnp.float32) for s in SPECS}, specs=SPECS, format=name
+    )
 
 
 def drawn(view):

@@ -32,16 +32,22 @@ def by_hand(leaves):
     return hashlib.blake2s(text, digest_size=16).hexdigest()
 
 
-@pytest.mark.parametrize("shape", [(7,), (6, 10), (3, 5, 7), (65536,), (65537,), (200_003,), (3, 70_000), (600, 300), ()])
+@pytest.mark.parametrize(
+    "shape", [(7,), (6, 10), (3, 5, 7), (65536,), (65537,), (200_003,), (3, 70_000), (600, 300), ()]
+)
 def test_equals_its_definition(shape):
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    assert digest({"b": jnp.asarray(x)}) == by_hand({"b": (x.view(np.uint32) if shape else x.reshape(()).view(np.uint32), "float32")})
+    assert digest({"b": jnp.asarray(x)}) == by_hand(
+        {"b": (x.view(np.uint32) if shape else x.reshape(()).view(np.uint32), "float32")}
+    )
 
 
 def test_bfloat16_bits_and_several_leaves(w):
     low = round_nearest(jnp.asarray(w))
     bits = np.asarray(low).view(np.uint16).astype(np.uint32)
-    assert digest({"z": jnp.asarray(w), "a": low}) == by_hand({"z": (w.view(np.uint32), "float32"), "a": (bits, "bfloat16")})
+    assert digest({"z": jnp.asarray(w), "a": low}) == by_hand(
+        {"z": (w.view(np.uint32), "float32"), "a": (bits, "bfloat16")}
+    )
 
 
 def test_golden():

@@ -29,7 +29,10 @@ def table():
 @pytest.fixture(scope="module")
 def start():
     rng = np.random.default_rng(0)
-    return {"w": jnp.asarray(rng.standard_normal((6, 5)), jnp.float32), "b": jnp.asarray(rng.standard_normal(4), jnp.float32)}
+    return {
+        "w": jnp.asarray(rng.standard_normal((6, 5)), jnp.float32),
+        "b": jnp.asarray(rng.standard_normal(4), jnp.float32),
+    }
 
 
 def flat(params):
@@ -51,14 +54,18 @@ def gradient(x):
 
 def population(table, params, members, generation, **more):
     at = {"specs": table, "sigma": SIGMA, "rank": 2, "dtype": jnp.float32, "plan": "full"} | more
-    view = perturb_population(0, generation, jnp.arange(members), make_master(params, specs=table, format="float32"), **at)
+    view = perturb_population(
+        0, generation, jnp.arange(members), make_master(params, specs=table, format="float32"), **at
+    )
     dense = jax.vmap(lambda v: materialize(v, table), in_axes=(view_axes(view),))(view)
     return np.concatenate([np.asarray(dense[path], np.float64).reshape(members, -1) for path in sorted(dense)], axis=1)
 
 
 def move(table, params, weights, alpha, generation=0, **more):
     update = make_update(table, **{"population_size": len(weights), "plan": "full", "rank": 2} | more)
-    master, _ = update(0, generation, make_master(params, specs=table, format="float32"), np.asarray(weights, np.float32), alpha)
+    master, _ = update(
+        0, generation, make_master(params, specs=table, format="float32"), np.asarray(weights, np.float32), alpha
+    )
     return flat(master) - flat(params)
 
 
@@ -106,7 +113,9 @@ def evosax_step(mean, rows, fitness, *, alpha, shaping):
     )
     key = jax.random.key(0)
     state = es.init(key, jnp.asarray(mean, jnp.float32), es.default_params)
-    state, _ = es.tell(key, jnp.asarray(rows, jnp.float32), jnp.asarray(-fitness, jnp.float32), state, es.default_params)
+    state, _ = es.tell(
+        key, jnp.asarray(rows, jnp.float32), jnp.asarray(-fitness, jnp.float32), state, es.default_params
+    )
     return np.asarray(es.get_mean(state), np.float64) - mean
 
 

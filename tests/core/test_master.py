@@ -54,5 +54,7 @@ def test_bad_input(specs, params):
         "extra.weight": np.zeros(3),
         "large.weight": np.zeros((2, 2)),
     }
-    with pytest.raises(EsoptError, match=r"missing: norm.weight; unexpected: extra.weight; wrong shape: large.weight: \(2, 2\)"):
+    with pytest.raises(
+        EsoptError, match=r"missing: norm.weight; unexpected: extra.weight; wrong shape: large.weight: \(2, 2\)"
+    ):
         make_master(broken, specs=specs, format="float32")

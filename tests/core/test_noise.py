@@ -93,7 +93,10 @@ def test_everything_that_names_a_draw_changes_it(specs):
     spec = specs[1]
     draws = [sample_noise(noise_key(**base), spec)]
     draws += [sample_noise(noise_key(**base | {name: 9}), spec) for name in base]
-    draws += [sample_noise(noise_key(**base, purpose=Purpose.ROUNDING), spec), sample_noise(noise_key(**base), specs[2])]
+    draws += [
+        sample_noise(noise_key(**base, purpose=Purpose.ROUNDING), spec),
+        sample_noise(noise_key(**base), specs[2]),
+    ]
     for i, a in enumerate(draws):
         for b in draws[:i]:
             assert not (a == b).any()
@@ -121,7 +124,9 @@ def test_same_bits_alone_vmapped_mapped_and_scanned(specs, index):
     alone = np.stack([sample_noise(key, spec) for key in keys])
     assert (np.asarray(jax.vmap(lambda key: sample_noise(key, spec))(keys)) == alone).all()
     assert (np.asarray(jax.jit(lambda ks: lax.map(lambda key: sample_noise(key, spec), ks))(keys)) == alone).all()
-    _, scanned = jax.jit(lambda ks: lax.scan(lambda c, key: (c, 0 * c + sample_noise(key, spec)), jnp.zeros(()), ks))(keys)
+    _, scanned = jax.jit(lambda ks: lax.scan(lambda c, key: (c, 0 * c + sample_noise(key, spec)), jnp.zeros(()), ks))(
+        keys
+    )
     assert (np.asarray(scanned) == alone).all()
 
 

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.core.normals import box_muller, normal_columns, normal_rows, threefry2x32, word_pairs
 from esopt_jax.core.noise import noise_key
+from esopt_jax.core.normals import box_muller, normal_columns, normal_rows, threefry2x32, word_pairs
 
 WORDS = jnp.array([1, 2], jnp.uint32)
 
@@ -71,7 +71,9 @@ def test_a_window_of_rows_is_cut_from_the_whole(columns):
     assert (jax.jit(lambda row: normal_rows(WORDS, row, 3, columns))(4) == whole[4:7]).all()
 
 
-@pytest.mark.parametrize(("columns", "first", "width"), [(700, 0, 300), (700, 333, 300), (700, 400, 300), (90, 70, 20), (600, 255, 2)])
+@pytest.mark.parametrize(
+    ("columns", "first", "width"), [(700, 0, 300), (700, 333, 300), (700, 400, 300), (90, 70, 20), (600, 255, 2)]
+)
 def test_a_window_of_columns_is_cut_from_the_whole(columns, first, width):
     whole = normal_rows(WORDS, 0, 4, columns)
     window = jax.jit(lambda column: normal_columns(WORDS, 4, columns, column, width))(first)

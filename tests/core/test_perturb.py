@@ -29,7 +29,10 @@ def drawn(view):
 
 def same_bits(a, b):
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all(x.dtype == y.dtype and x.shape == y.shape and np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+    return all(
+        x.dtype == y.dtype and x.shape == y.shape and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in pairs
+    )
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids="-".join)
@@ -66,7 +69,9 @@ def test_full_members_are_base_plus_sigma_eps(specs, params):
     for dtype, tolerance in ((jnp.float32, 1e-7), (jnp.bfloat16, 2**-8)):
         view = perturb(key, master, **arguments(specs, ("", "full", dtype)))
         for spec in specs:
-            expected = np.asarray(params[spec.path], np.float64) + np.float32(SIGMA) * np.asarray(sample_noise(key, spec), np.float64)
+            expected = np.asarray(params[spec.path], np.float64) + np.float32(SIGMA) * np.asarray(
+                sample_noise(key, spec), np.float64
+            )
             assert view[spec.path].dtype == (jnp.float32 if spec.keep_float32 else dtype)
             assert np.asarray(view[spec.path], np.float64) == pytest.approx(expected, rel=tolerance, abs=1e-7)
 

@@ -67,7 +67,9 @@ def test_stochastic_is_unbiased_and_keeps_what_fits():
     assert len(np.unique(rounded[:, 0])) == 2
     assert rounded.mean(axis=0) == pytest.approx(np.asarray(x, np.float64), rel=1e-7)
     fits = jnp.asarray([1.0, -0.0, 0.0078125], jnp.float32)
-    assert (bits_of(round_stochastic(fits, jnp.full(3, 2**32 - 1, jnp.uint32))) == bits_of(fits.astype(jnp.bfloat16))).all()
+    assert (
+        bits_of(round_stochastic(fits, jnp.full(3, 2**32 - 1, jnp.uint32))) == bits_of(fits.astype(jnp.bfloat16))
+    ).all()
 
 
 @pytest.mark.parametrize("storage", ["float32", "split", "bfloat16"])

@@ -40,7 +40,9 @@ def test_equals_the_sum_over_members_in_float64(specs, params, plan, antithetic)
         signs = [1] * P if not antithetic else [1, -1] * (P // 2)
         total = sum(float(w) * s * dense_noise(spec, plan, d) for w, s, d in zip(WEIGHTS, signs, draws, strict=True))
         step = ALPHA / P * (0.5 if spec.group == "conv" else 1.0) * total
-        assert np.asarray(master[spec.path]) == pytest.approx(np.asarray(params[spec.path], np.float64) + step, abs=2e-7)
+        assert np.asarray(master[spec.path]) == pytest.approx(
+            np.asarray(params[spec.path], np.float64) + step, abs=2e-7
+        )
         square += np.sum(step**2)
     assert float(stats.update_norm) == pytest.approx(np.sqrt(square), rel=1e-5)
     assert float(stats.applied_norm) == pytest.approx(np.sqrt(square), rel=1e-3)
@@ -74,7 +76,9 @@ def test_a_leaf_moves_alike_in_any_company(specs, params):
     together, _ = updater(specs)(0, 0, make_master(params, specs=specs, format="float32"), WEIGHTS, ALPHA)
     for i in (1, 4, 7):
         own = {specs[i].path: params[specs[i].path]}
-        alone, _ = updater(specs[i : i + 1])(0, 0, make_master(own, specs=specs[i : i + 1], format="float32"), WEIGHTS, ALPHA)
+        alone, _ = updater(specs[i : i + 1])(
+            0, 0, make_master(own, specs=specs[i : i + 1], format="float32"), WEIGHTS, ALPHA
+        )
         assert (alone[specs[i].path] == together[specs[i].path]).all()
 
 

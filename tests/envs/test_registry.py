@@ -140,6 +140,14 @@ def test_results_that_are_no_environment(file):
     assert "returned Half, which lacks reset, step" in refused(f"{file}:half")
 
 
+@pytest.mark.parametrize("bar", ["None", "'high'", "float('nan')", "True"])
+def test_a_bar_that_is_no_number(tmp_path, bar):
+    body = "tasks = reset = step = lambda *_: None"
+    path = tmp_path / "bar.py"
+    path.write_text(f"class Bar:\n    {body}\n    success_at = {bar}\n")
+    assert "success_at is" in refused(f"{path}:Bar")
+
+
 def test_environments_do_not_load_jax():
     program = "import sys; from esopt_jax.envs import registry, sudoku, echo; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -35,7 +35,10 @@ def compiled(tiny):
 def test_no_select_over_keys_and_values(compiled):
     text = compiled[0].as_text()
     # capacity occurs in no other shape, so any select of such a size is one over a cache or a whole mask
-    found = [np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"= \w+\[([\d,]*37[\d,]*)\]\S* select\(", text)]
+    found = [
+        np.prod([int(n) for n in dims.split(",")])
+        for dims in re.findall(r"= \w+\[([\d,]*37[\d,]*)\]\S* select\(", text)
+    ]
     assert all(size <= M * C * 4 * CAPACITY for size in found), found  # scores of 4 heads, not [.., 8, 37] keys
 
 

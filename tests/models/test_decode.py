@@ -68,7 +68,9 @@ def test_a_row_does_not_depend_on_the_others(tiny, tokens, read):
         assert np.array_equal(logits[row], read[0][row])
         assert same_bits(rows_of(cache, row), rows_of(read[1], row))
     ours, after = step_jit(tiny.params, cache, np.array([1, 2, 3]), np.ones(B, bool), arch=tiny.arch)
-    theirs, expected = step_jit(tiny.params, read[1], np.array([9, 2, 3]), np.array([False, True, True]), arch=tiny.arch)
+    theirs, expected = step_jit(
+        tiny.params, read[1], np.array([9, 2, 3]), np.array([False, True, True]), arch=tiny.arch
+    )
     for row in (1, 2):
         assert np.array_equal(ours[row], theirs[row])
         assert same_bits(rows_of(after, row), rows_of(expected, row))
@@ -138,7 +140,9 @@ def test_a_padded_segment_at_the_edge_of_the_cache(tiny, tokens, segment):
     assert after.length.tolist() == [14, 14, 11]
     for row, (before, count) in enumerate(zip((10, 12, 11), lengths, strict=True)):
         text = np.concatenate([tokens[row, :before], more[row, :count]])[None]
-        whole = score_jit(tiny.params, np.pad(text, ((0, 0), (0, 14 - text.size))), np.array([text.size]), arch=tiny.arch)
+        whole = score_jit(
+            tiny.params, np.pad(text, ((0, 0), (0, 14 - text.size))), np.array([text.size]), arch=tiny.arch
+        )
         if count:
             close(logits[row], whole[0, text.size - 1])
     kept = step_jit(tiny.params, after, np.array([1, 1, 1]), np.array([False, False, True]), arch=tiny.arch)[1]
@@ -169,8 +173,6 @@ def test_bfloat16_is_close_to_float32(tiny, tokens):
 
 
 def test_a_row_without_any_token_stays_finite(tiny, tokens):
-    logits, cache = prefill_jit(
-        tiny.params, init_cache(tiny.arch, B, S), tokens, np.zeros(B, np.int32), arch=tiny.arch
-    )
+    logits, cache = prefill_jit(tiny.params, init_cache(tiny.arch, B, S), tokens, np.zeros(B, np.int32), arch=tiny.arch)
     assert np.isfinite(logits).all()
     assert bits(cache) == bits(init_cache(tiny.arch, B, S))

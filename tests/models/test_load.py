@@ -50,7 +50,8 @@ def test_broken_weights(write, config):
 
 
 @pytest.mark.parametrize(
-    "name", ["vocab_size", "head_dim", "linear_conv_kernel_dim", "rms_norm_eps", "tie_word_embeddings", "initializer_range"]
+    "name",
+    ["vocab_size", "head_dim", "linear_conv_kernel_dim", "rms_norm_eps", "tie_word_embeddings", "initializer_range"],
 )
 def test_a_missing_field_is_never_guessed(config, name):
     del config[name]

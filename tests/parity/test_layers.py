@@ -96,7 +96,9 @@ def test_the_angles_are_theirs(tied):
     """Up to positions where a wrong frequency would turn by whole radians."""
     positions = np.arange(0, 30_000, 977)[None]
     cos, sin = attention.rotation(jnp.asarray(positions), arch=tied.ours.arch)
-    their_cos, their_sin = tied.theirs.model.rotary_emb(torch.zeros(1), torch.as_tensor(positions)[None].expand(3, 1, -1))
+    their_cos, their_sin = tied.theirs.model.rotary_emb(
+        torch.zeros(1), torch.as_tensor(positions)[None].expand(3, 1, -1)
+    )
     half = tied.ours.arch.rotary_dim // 2
     # one ulp of an angle of 3e4 radians is 2e-3
     np.testing.assert_allclose(cos, their_cos[..., :half].numpy(), atol=4e-3)

@@ -74,6 +74,7 @@ def test_end_ids_are_the_union_of_model_and_tokenizer(tokenizer_folder):
         (({"role": "user"},), "'role' and 'content'"),
         (({"role": "user", "content": 3},), "'role' and 'content'"),
         (3, "'role' and 'content'"),
+        (({"role": "user", "content": "\ud800"},), "surrogates not allowed"),
     ],
 )
 def test_messages_that_cannot_be_rendered_are_faults_of_their_own(chat, messages, reason):

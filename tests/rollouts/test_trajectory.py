@@ -13,6 +13,15 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.rollouts.trajectory import read_trajectories, write_trajectories
 from esopt_jax.types import Trajectory, Turn
 
+ODD = {
+    "count": np.int64(3),
+    "array": np.zeros(2),
+    "thing": object,
+    "score": math.nan,
+    "scores": (1.0, math.inf),
+    "numpy": np.float32(-math.inf),
+}
+
 
 def episode(member: int = 3) -> Trajectory:
     turn = Turn((1, 2), (3, 4), "set 1 2 3\n\u00e9", 0.5, False, True, 0.25, {"verdict": "placed"})
@@ -45,10 +54,14 @@ def test_equal_episodes_give_equal_bytes(tmp_path):
 
 
 def test_info_of_an_environment_need_not_be_json(tmp_path):
-    turn = Turn((1,), (2,), "x", 0.0, False, False, 0.1, {"count": np.int64(3), "array": np.zeros(2), "thing": object})
+    turn = Turn((1,), (2,), "x", 0.0, False, False, 0.1, {**ODD, "text": "\ud800"})
     write_trajectories(tmp_path / "x", [Trajectory(0, 0, 0, "t", 0, (turn,), "failure", 0.0, 0.0)])
     info = next(read_trajectories(tmp_path / "x")).turns[0].info
     assert info["count"] == 3
+    assert info["score"] == "nan"
+    assert info["scores"] == [1.0, "inf"]
+    assert info["numpy"] == "-inf"
+    assert info["text"] == "\ud800"
     assert isinstance(info["array"], str)
 
 
