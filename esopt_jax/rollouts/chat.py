@@ -1,9 +1,9 @@
 """Between chat messages and token ids.
 
-A *fresh* prompt is what the model's chat template renders. A conversation is our own append-only history of token ids: a
-turn adds the end-of-turn token, if the reply lacks it, and the template's rendering of the new messages. Templates that
-rewrite history (Qwen's drops earlier reasoning once the user speaks again) are deviated from there: what the model wrote is
-what it sees, and the state of its memory can be carried. Decoded text is never tokenised again.
+A *fresh* prompt is what the model's chat template renders. A conversation is our own append-only history of token ids:
+a turn adds the end-of-turn token, if the reply lacks it, and the template's rendering of the new messages. Templates
+that rewrite history (Qwen's drops earlier reasoning once the user speaks again) are deviated from there: what the
+model wrote is what it sees, and the state of its memory can be carried. Decoded text is never tokenised again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Chat:
         return [key if isinstance(key, Fault) else faults.get(key) or self._prompts[key] for key in keys]
 
     def text(self, reply: Ids) -> str:
-        """The text of a reply without its end id. Other special tokens stay: a strict parser must see what was written."""
+        """The text of a reply without its end id. Other special tokens stay, for a parser to see."""
         text = self._texts.get(reply)
         if text is None:
             ids = reply[:-1] if reply and reply[-1] in self.stop_ids else reply

@@ -1,8 +1,8 @@
 """Replies of many rows on the device: read a segment, then one loop that writes tokens until every row is done.
 
-Rows are laid out `[M, C]`, members by cases. The loop is one `while_loop` with a scalar condition that owns all rows, and
-the model step is vmapped over members inside it: a loop per member would select over every cache at every step. The number
-of rows is fixed by the shapes, since another number changes the last bits of a matrix product.
+Rows are laid out `[M, C]`, members by cases. The loop is one `while_loop` with a scalar condition that owns all rows,
+and the model step is vmapped over members inside it: a loop per member would select over every cache at every step.
+The number of rows is fixed by the shapes, since another number changes the last bits of a matrix product.
 
 The last token of a reply has been sampled but not read: the next segment of a conversation must begin with it.
 """
@@ -44,9 +44,10 @@ class DecodeSpec:
 class DecodeState:
     """All rows of a device between calls.
 
-    `cache` has leaves `[M, C, ...]`; `slots` says what each row plays; `keys: [M, C]` are its sampling keys of this turn.
-    `tokens: [M, C, N]` int32 is the reply so far, `PAD` beyond `written: [M, C]`, the per-row cursor; `last: [M, C]` its
-    newest token, not yet in the cache; `done: [M, C]`. `counts` is None unless penalties are on.
+    `cache` has leaves `[M, C, ...]`; `slots` says what each row plays; `keys: [M, C]` are its sampling keys of this
+    turn.
+    `tokens: [M, C, N]` int32 is the reply so far, `PAD` beyond `written: [M, C]`, the per-row cursor; `last: [M, C]`
+    its newest token, not yet in the cache; `done: [M, C]`. `counts` is None unless penalties are on.
     """
 
     cache: Cache
@@ -61,8 +62,10 @@ class DecodeState:
 
 @struct.dataclass
 class Segment:
-    """What rows read before a reply: right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out,
-    and `fresh: [M, C]` bool, rows that forget everything before.
+    """What rows read before a reply.
+
+    Right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out, and `fresh: [M, C]` bool, rows that
+    forget everything before.
     """
 
     tokens: jax.Array

@@ -1,9 +1,10 @@
 """Play episodes to their end: one policy, one environment, many rows that take their turns together.
 
-Each turn the policy writes a reply for every row that still plays, and the environment's steps run in a pool of threads.
-An episode ends in one of three ways. *Success*: the environment said done with a terminal reward of at least `success_at`.
-*Failure*: it said done with less, or the agent ran out of turns or of room for its conversation. *Error*: the environment
-raised, hung or returned nonsense, which says nothing about the agent; such an episode has no reward.
+Each turn the policy writes a reply for every row that still plays, and the environment's steps run in a pool of
+threads. An episode ends in one of three ways. *Success*: the environment said done with a terminal reward of at least
+`success_at`. *Failure*: it said done with less, or the agent ran out of turns or of room for its conversation.
+*Error*: the environment raised, hung or returned nonsense, which says nothing about the agent; such an episode has no
+reward.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Ids = tuple[int, ...]
 
 
 class Replies(NamedTuple):
-    """What a policy wrote: `tokens: [N, n]` integers, of which the first `lengths: [N]` of a row count, end id included."""
+    """What a policy wrote: `tokens: [N, n]` integers; the first `lengths: [N]` of a row count, end id included."""
 
     tokens: np.ndarray
     lengths: np.ndarray
@@ -66,7 +67,7 @@ class Pool(Protocol):
 
 @dataclass(frozen=True)
 class Episode:
-    """What a row is to play. `member` -1 is the unperturbed model, `case` the index of the task, `seed` goes to `reset`."""
+    """What a row is to play. `member` -1 is the unperturbed model, `case` the index of the task, `seed` is for `reset`."""
 
     member: int
     case: int
@@ -77,7 +78,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Limits:
-    """`max_turns` of an episode; `max_prompt_tokens` an agent may have before it when it replies, conversation included."""
+    """`max_turns` of an episode, and `max_prompt_tokens` before a reply, conversation included."""
 
     max_turns: int
     max_prompt_tokens: int
@@ -168,7 +169,7 @@ def _play(
 
 @contextmanager
 def _collecting_new_objects_only() -> Iterator[None]:
-    """Keep the garbage collector from walking what was there before: with jax loaded that costs as much as the turns."""
+    """Keep the garbage collector off what was there before: with jax loaded, walking it costs as much as the turns."""
     if gc.get_freeze_count():  # somebody has frozen objects already, and unfreezing would undo that
         yield
         return

@@ -1,8 +1,8 @@
 """Randomness of a rollout: which key samples which token, and which seed resets which episode.
 
-A row's key follows from what the row plays, never from where it sits in a batch, so a reply does not depend on the other
-rows, their number or their order. Members share their keys under common random numbers: two members then differ by their
-weights alone.
+A row's key follows from what the row plays, never from where it sits in a batch, so a reply does not depend on the
+other rows, their number or their order. Members share their keys under common random numbers: two members then differ
+by their weights alone.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def environment_seeds(
 def token_bits(keys: jax.Array, position: jax.Array, ids: jax.Array) -> jax.Array:
     """Random words of token `ids: [..., K]` for rows `keys: [...]` at `position: [...]`; `[..., K]` uint32.
 
-    Word `id` of `jax.random.bits(fold_in(key, position), [V])`, computed for the wanted ids only: a token's noise is the
-    same whichever tokens survive a filter.
+    Word `id` of `jax.random.bits(fold_in(key, position), [V])`, computed for the wanted ids only: a token's noise is
+    the same whichever tokens survive a filter.
     """
     words = threefry2x32(_words(keys), position.astype(jnp.uint32))
     first, second = threefry2x32(tuple(w[..., None] for w in words), ids.astype(jnp.uint32))

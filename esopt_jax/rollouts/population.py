@@ -60,7 +60,7 @@ def make_stage(
     rollout: RolloutConfig,
     es: ESConfig,
 ) -> Stage:
-    """The stage of a config. On a mesh, `es.members_per_pass` counts over all devices and is rounded up to fill them."""
+    """The stage of a config. On a mesh, `es.members_per_pass` counts over all devices, rounded up to fill them."""
     members = es.members_per_pass or es.population_size
     return Stage(
         engine=engine,

@@ -46,7 +46,7 @@ class Sampling:
 
 @struct.dataclass
 class Counts:
-    """What penalties look at: `generated: [..., V]` int32 occurrences in the reply, `prompt: [..., V]` bool, seen before it."""
+    """What penalties look at: `generated: [..., V]` int32, times in the reply; `prompt: [..., V]` bool, seen before it."""
 
     generated: jax.Array
     prompt: jax.Array
@@ -148,7 +148,7 @@ def keep_min_p(scores: jax.Array, min_p: jax.Array) -> jax.Array:
 
 
 def keep_top_p(scores: jax.Array, top_p: jax.Array) -> jax.Array:
-    """`-inf` outside the smallest set of likeliest tokens whose mass reaches `top_p`; tokens equal to the last are kept.
+    """`-inf` outside the smallest set of likeliest tokens whose mass reaches `top_p`; equals of the last are kept.
 
     The smallest kept probability is found by bisection on its bit pattern, which orders like the number itself: 31 sums
     instead of a sort. `top_p` 1 keeps everything, whatever the rounding of the sum.

@@ -58,15 +58,16 @@ def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
     Raises:
         EsoptError: the file is absent, cut short, or holds a line that is not an episode.
     """
-    number = 0
+    whole = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
+            for line in file:
                 yield from_record(json.loads(line))
+                whole += 1
     except FileNotFoundError:
         raise EsoptError(f"trajectory file {str(path)!r} does not exist") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError) as fault:
-        raise EsoptError(f"{path}: no episode can be read at or after line {max(number, 1)}: {fault}") from None
+        raise EsoptError(f"{path}: no episode can be read at or after line {whole + 1}: {fault}") from None
 
 
 def _fields(record: Trajectory | Turn) -> dict[str, Any]:

@@ -74,8 +74,9 @@ def move(table, params, weights, alpha, generation=0, **more):
 def test_the_mean_is_the_gradient_within_its_clt_bound(table, start, plan, antithetic):
     """With fitness f, E[(1/N) sum f(theta + sigma eps) eps] = sigma * gradient, exactly, for a quadratic f.
 
-    Each coordinate is a mean over N draws with variance s^2 / N, so none of 34 should be off by more than 5 s / sqrt(N);
-    s is estimated from the draws themselves. The gradient is well outside that bound of 0, so the test can fail.
+    Each coordinate is a mean over N draws with variance s^2 / N, so none of 34 should be off by more than 5 s /
+    sqrt(N); s is estimated from the draws themselves. The gradient is well outside that bound of 0, so the test can
+    fail.
     """
     members, how = 16384, {"plan": plan, "antithetic": antithetic}
     x = population(table, start, members, 0, **how)

@@ -28,7 +28,7 @@ def bits_of(x):
 
 @pytest.fixture(scope="module")
 def patterns():
-    """A million random finite bit patterns, and around every tie: both zeros, subnormals, powers of 2, largest values."""
+    """A million random finite bit patterns, and around every tie: zeros, subnormals, powers of 2, largest values."""
     rng = np.random.default_rng(0)
     random = rng.integers(0, 2**32, 1_000_000, dtype=np.uint32)
     edges = [0x0000, 0x0001, 0x007F, 0x0080, 0x3F7F, 0x3F80, 0x3F81, 0x4000, 0x7F7E]

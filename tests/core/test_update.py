@@ -147,7 +147,7 @@ def test_the_update_is_traceable(specs, params):
 
 
 def test_bad_input(specs, params):
-    with pytest.raises(EsoptError, match="population_size is 5.*even"):
+    with pytest.raises(EsoptError, match=r"population_size is 5.*even"):
         updater(specs, population_size=5, antithetic=True)
     with pytest.raises(EsoptError, match=r"shape \(5,\).*6 members"):
         updater(specs)(0, 0, make_master(params, specs=specs, format="float32"), WEIGHTS[:5], ALPHA)

@@ -1,4 +1,4 @@
-"""Writes `model.npz`: logits and greedy replies of transformers' Qwen3.5 for weights that a NumPy rule derives from a seed.
+"""Writes `model.npz`: logits and greedy replies of transformers' Qwen3.5 for weights made by a NumPy rule from a seed.
 
     pip install -e '.[parity]' && python tests/golden/make_model_golden.py
 

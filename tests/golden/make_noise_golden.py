@@ -1,4 +1,4 @@
-"""Writes `noise.json`: noise specification 1 by a second, independent implementation (NumPy, float64, this package unused).
+"""Writes `noise.json`: noise specification 1 by a second, independent implementation (NumPy, float64).
 
     python tests/golden/make_noise_golden.py
 
@@ -18,7 +18,14 @@ CASES = [
     {"seed": 7, "generation": 3, "member": 5, "path": "layers.0.mlp.down_proj.weight", "shape": [9, 128], "inputs": 1},
     {"seed": 7, "generation": 3, "member": 5, "path": "layers.1.mlp.down_proj.weight", "shape": [9, 129], "inputs": 1},
     {"seed": 2**32 - 1, "generation": 99, "member": 31, "path": "embed_tokens.weight", "shape": [5, 700], "inputs": 1},
-    {"seed": 1, "generation": 2, "member": 3, "path": "layers.0.self_attn.o_proj.weight", "shape": [2, 3, 4, 260], "inputs": 3},
+    {
+        "seed": 1,
+        "generation": 2,
+        "member": 3,
+        "path": "layers.0.self_attn.o_proj.weight",
+        "shape": [2, 3, 4, 260],
+        "inputs": 3,
+    },
     {"seed": 1, "generation": 2, "member": 3, "path": "layers.0.conv1d.weight#q", "shape": [4, 2, 16], "inputs": 0},
 ]
 

@@ -15,7 +15,8 @@ from esopt_jax.rollouts.chat import Chat, load_chat
 
 TEMPLATE = (
     "{%- for message in messages %}"
-    "{%- if message.role not in ['system', 'user', 'assistant', 'tool'] %}{{- raise_exception('unknown role') }}{%- endif %}"
+    "{%- if message.role not in ['system', 'user', 'assistant', 'tool'] %}"
+    "{{- raise_exception('unknown role') }}{%- endif %}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content|trim + '<|im_end|>\\n' }}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"

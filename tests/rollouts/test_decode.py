@@ -181,7 +181,7 @@ def test_a_reply_ends_at_any_end_id_and_idle_rows_are_untouched(world):
 
 def test_ties_and_end_ids_beyond_the_first_stop_a_reply(tiny, world):
     """A gain of 0 makes all logits equal: id 0 wins, which here is the second end id."""
-    spec, view, _, _ = world
+    _, view, _, _ = world
     flat = {**view, "norm.weight": jnp.full_like(view["norm.weight"], -1.0)}
     ends = DecodeSpec(arch=tiny.arch, eos_ids=(50, 0), vocab_limit=100, max_new_tokens=NEW, capacity=64)
     start = jax.jit(partial(start_turn, spec=ends, axes=view_axes(view)))

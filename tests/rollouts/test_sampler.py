@@ -46,7 +46,7 @@ def run(keys, logits, position, sampling, limit=V, counts=None):
 
 
 def assert_distribution(tokens: np.ndarray, probability: np.ndarray) -> None:
-    """Chi-square over tokens with an expected count of at least 5, at 6 standard deviations; none outside the support."""
+    """Chi-square over tokens with an expected count of at least 5, at 6 standard deviations; none off the support."""
     count = np.bincount(tokens, minlength=len(probability))
     assert count[probability == 0].sum() == 0
     expected = probability * len(tokens)

@@ -42,7 +42,8 @@ def test_what_is_read_is_what_was_written(tmp_path):
     assert math.isnan(bad.reward)
     assert math.isnan(bad.turns[0].reward)
     assert list(path.parent.iterdir()) == [path]
-    lines = [json.loads(line) for line in gzip.open(path, "rt", encoding="utf-8")]  # strict JSON, no NaN
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]  # strict JSON, no NaN
     assert lines[1]["reward"] is None
     assert lines[1]["turns"][0]["reward"] is None
 
