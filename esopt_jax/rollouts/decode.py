@@ -64,8 +64,8 @@ class DecodeState:
 class Segment:
     """What rows read before a reply.
 
-    Right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out, and `fresh: [M, C]` bool, rows that
-    forget everything before.
+    Right-padded `tokens: [M, C, T]`, true `lengths: [M, C]`, 0 for rows that sit out, and `fresh: [M, C]` bool, rows
+    that forget everything before.
     """
 
     tokens: jax.Array

@@ -67,7 +67,7 @@ class Pool(Protocol):
 
 @dataclass(frozen=True)
 class Episode:
-    """What a row is to play. `member` -1 is the unperturbed model, `case` the index of the task, `seed` is for `reset`."""
+    """What a row is to play. `member` -1 is the unperturbed model, `case` the index of its task, `seed` for `reset`."""
 
     member: int
     case: int

@@ -46,7 +46,7 @@ class Sampling:
 
 @struct.dataclass
 class Counts:
-    """What penalties look at: `generated: [..., V]` int32, times in the reply; `prompt: [..., V]` bool, seen before it."""
+    """What penalties look at: `generated: [..., V]` int32, in the reply; `prompt: [..., V]` bool, before it."""
 
     generated: jax.Array
     prompt: jax.Array

@@ -54,7 +54,7 @@ def test_centring_removes_what_all_members_share(common):
     easy = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1]], np.float32)
     values, _ = fitness(easy.tolist(), common=common, center_cases=True)
     np.testing.assert_allclose(values, easy.mean(1) - easy.mean(), atol=1e-6)
-    shifted, _ = fitness([*easy, [10, -3, 0]], common=common, center_cases=True)
+    shifted, _ = fitness((easy + np.array([10, -3, 0])).tolist(), common=common, center_cases=True)
     np.testing.assert_allclose(shifted, values, atol=1e-6)
 
 
