@@ -18,7 +18,6 @@ def specs():
         leaf("embed.weight", (11, 8), 1, group="embedding"),
         leaf("layers.0.up.weight", (8, 300), 1),
         leaf("layers.1.up.weight", (8, 300), 1),
-        leaf("layers.0.o_proj.weight", (2, 3, 8), 2),
         leaf("layers.0.conv#q", (4, 2, 5), group="conv"),
         leaf("layers.0.A_log", (3,), group="gate", keep_float32=True),
         leaf("norm.weight", (8,)),

@@ -37,6 +37,8 @@ def same_bits(a, b):
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids="-".join)
 def test_a_member_has_the_same_bits_alone_vmapped_mapped_and_jitted(specs, params, kind):
+    specs = (specs[1], *specs[-2:])  # a pooled matrix, a vector and a large leaf
+    params = {spec.path: params[spec.path] for spec in specs}
     master, at = make_master(params, specs=specs, format=kind[0]), arguments(specs, kind)
     members = jnp.arange(3)
     population = drawn(perturb_population(SEED, GENERATION, members, master, **at))
@@ -46,11 +48,10 @@ def test_a_member_has_the_same_bits_alone_vmapped_mapped_and_jitted(specs, param
         return drawn(perturb(key, master, **at))
 
     @jax.jit
-    def three_ways(keys):
-        again = drawn(perturb_population(SEED, GENERATION, members, master, **at))
-        return jax.vmap(one)(keys), lax.map(one, keys), again
+    def both_ways(keys):
+        return jax.vmap(one)(keys), lax.map(one, keys)
 
-    for way in three_ways(keys):
+    for way in both_ways(keys):
         assert same_bits(way, population)
     assert same_bits(one(keys[1]), jax.tree.map(lambda x: x[1], population))
 
@@ -94,10 +95,10 @@ def test_low_rank_members_are_base_plus_factors(specs, params):
         assert np.asarray(dense[spec.path], np.float64) == pytest.approx(base - SIGMA * noise, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", KINDS[1:3], ids="-".join)
 def test_antithetic_members_mirror_each_other(specs, params, kind):
     master, at = make_master(params, specs=specs, format=kind[0]), arguments(specs, kind)
-    view = perturb_population(SEED, 0, jnp.arange(4), master, antithetic=True, **at)
+    view = perturb_population(SEED, 0, jnp.arange(3), master, antithetic=True, **at)
     base = materialize(base_view(master, specs=specs, dtype=jnp.float32), specs)
     plus, minus, other = (materialize(member_view(view, m), specs) for m in (0, 1, 2))
     for path, x in base.items():
@@ -132,12 +133,12 @@ def test_multipliers_scale_the_noise_of_a_group(specs, params):
             assert (b == 0).all() == (spec.group == "norm")
 
 
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", KINDS[1:3], ids="-".join)
 def test_the_base_is_never_written(specs, params, kind):
     master = make_master(params, specs=specs, format=kind[0])
     before = digest(master)
     for generation in range(5):
-        jax.block_until_ready(perturb_population(0, generation, jnp.arange(2), master, **arguments(specs, kind)))
+        jax.block_until_ready(perturb_population(0, generation, jnp.arange(3), master, **arguments(specs, kind)))
     assert digest(master) == before
     for spec in specs:
         assert (master_value(master[spec.path]) == params[spec.path]).all()

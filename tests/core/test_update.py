@@ -32,14 +32,16 @@ def values(master):
 @pytest.mark.parametrize("plan", ["full", "low_rank"])
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_equals_the_sum_over_members_in_float64(specs, params, plan, antithetic):
-    update = updater(specs, plan=plan, antithetic=antithetic, multipliers={"conv": 0.5})
-    master, stats = update(1, 2, make_master(params, specs=specs, format="float32"), WEIGHTS, ALPHA)
+    weights = np.concatenate([WEIGHTS, WEIGHTS[::-1] * 2]) if antithetic else WEIGHTS
+    members = len(weights)
+    how = {"population_size": members, "plan": plan, "antithetic": antithetic, "multipliers": {"conv": 0.5}}
+    master, stats = updater(specs, **how)(1, 2, make_master(params, specs=specs, format="float32"), weights, ALPHA)
     square = 0.0
     for spec in specs:
-        draws = range(P) if not antithetic else [m // 2 for m in range(P)]
-        signs = [1] * P if not antithetic else [1, -1] * (P // 2)
-        total = sum(float(w) * s * dense_noise(spec, plan, d) for w, s, d in zip(WEIGHTS, signs, draws, strict=True))
-        step = ALPHA / P * (0.5 if spec.group == "conv" else 1.0) * total
+        draws = [m // 2 for m in range(members)] if antithetic else range(members)
+        signs = [1, -1] * (members // 2) if antithetic else [1] * members
+        total = sum(float(w) * s * dense_noise(spec, plan, d) for w, s, d in zip(weights, signs, draws, strict=True))
+        step = ALPHA / members * (0.5 if spec.group == "conv" else 1.0) * total
         assert np.asarray(master[spec.path]) == pytest.approx(
             np.asarray(params[spec.path], np.float64) + step, abs=2e-7
         )
@@ -61,13 +63,15 @@ def test_split_is_a_float32_master_bit_for_bit(specs, params, plan):
     assert any((values(exact)[path] != np.asarray(x)).all() for path, x in params.items())
 
 
-@pytest.mark.parametrize("plan", ["full", "low_rank"])
-@pytest.mark.parametrize("name", ["float32", "split", "bfloat16"])
-def test_equal_rewards_leave_every_bit_alone(specs, params, plan, name):
+@pytest.mark.parametrize(
+    ("name", "plan", "rounding"),
+    [("float32", "full", "nearest"), ("split", "low_rank", "nearest"), ("bfloat16", "full", "stochastic")],
+)
+def test_equal_rewards_leave_every_bit_alone(specs, params, name, plan, rounding):
     signed = {path: x.at[..., 0].set(-0.0) for path, x in params.items()}
     master = make_master(signed, specs=specs, format=name)
     before = digest(master)
-    master, stats = updater(specs, plan=plan, rounding="stochastic")(0, 0, master, np.zeros(P, np.float32), ALPHA)
+    master, stats = updater(specs, plan=plan, rounding=rounding)(0, 0, master, np.zeros(P, np.float32), ALPHA)
     assert digest(master) == before
     assert [float(x) for x in jax.tree.leaves(stats)] == [0, 0, 1, 1]
 

@@ -49,11 +49,12 @@ def test_chunks_are_the_recurrence(tokens, chunk):
         np.testing.assert_allclose(one, other, atol=5e-6)
 
 
-@pytest.mark.parametrize("decay", [0.0, 1e-6, 30.0, 1e4])
-def test_chunks_at_extremes_of_decay(decay):
+@pytest.mark.parametrize(("decay", "tolerance"), [(0.0, 1e-5), (1e-6, 1e-5), (30.0, 5e-5), (1e4, 1e-5)])
+def test_chunks_at_extremes_of_decay(decay, tolerance):
+    """A chunk works with running sums of decay; at 30 a token they reach 500, whose last float32 bit is 3e-5."""
     given = inputs(40, decay=decay)
     for one, other in zip(jax.jit(partial(scan_chunks, chunk=16))(*given), recurrence(*given), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        np.testing.assert_allclose(one, other, atol=tolerance)
 
 
 def test_chunks_where_one_key_repeats():

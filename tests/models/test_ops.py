@@ -116,7 +116,8 @@ def test_gates_are_exact_and_their_gradients_finite():
 
 def test_rms_norm_is_zero_centred_and_works_in_float32():
     x, gain = draw(0, 4, 8), draw(1, 8)
-    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6) * (1 + gain)
+    exact = np.asarray(x, np.float64)
+    expected = exact / np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-6) * (1 + np.asarray(gain))
     np.testing.assert_allclose(rms_norm(x, gain, eps=1e-6), expected, rtol=1e-5)
     large = rms_norm(jnp.asarray(1e15 * x, jnp.bfloat16), jnp.asarray(gain, jnp.bfloat16), eps=1e-6)
     assert large.dtype == jnp.bfloat16

@@ -72,7 +72,7 @@ def make_pair(folder: Path, variant: str) -> Pair:
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    config = Qwen3_5TextConfig(**SHAPE, **VARIANTS[variant], eos_token_id=7)
+    config = Qwen3_5TextConfig(**SHAPE, **VARIANTS[variant])
     config._attn_implementation = "eager"
     theirs = Qwen3_5ForCausalLM(config).eval().float()
     for name, weight in theirs.named_parameters():

@@ -72,5 +72,5 @@ def test_greedy_replies(pair):
     # The end id that cuts off least, but something: all other tokens are compared to the last.
     eos = max((int(t) for t in np.unique(free[:, : NEW // 2])), key=lambda t: (until(free, t) != PAD).sum())
     expected = until(free, eos)
-    assert NEW // 2 < (expected == PAD).sum() + NEW // 2 < free.size // 2
+    assert 0 < (expected == PAD).sum() < free.size // 2
     np.testing.assert_array_equal(ours(pair, ids, eos), expected)
