@@ -113,8 +113,8 @@ def _chunk(
     # Output and state both take the corrections through one product with stacked rows: [q kᵀ ; decayed kᵀ] · d.
     rest = jnp.exp(total[..., -1:] - total)[..., None, :]
     rows = jnp.concatenate([match[..., size:, :] * fade, k.swapaxes(-1, -2)[:, :, None] * rest], axis=-2) @ change
-    last = jnp.broadcast_to(jnp.exp(total[..., -1:]), v[..., 0, :].shape).reshape(*state.shape[:2], 1, -1)
-    state = state * last + rows[..., size:, :].swapaxes(2, 3).reshape(state.shape)
+    last = jnp.broadcast_to(jnp.exp(total[..., -1:]), v[..., 0, :].shape).reshape(*state.shape[:2], state.shape[-1])
+    state = state * last[:, :, None] + rows[..., size:, :].swapaxes(2, 3).reshape(state.shape)
     return read[..., size:, :] * decay + rows[..., :size, :], state
 
 

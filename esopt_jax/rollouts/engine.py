@@ -156,8 +156,13 @@ class DevicePolicy:
 
 
 def by_member(tree: Any, mesh: Mesh | None) -> Any:
-    """Host arrays with a leading member axis, each part on the device that plays those members."""
+    """Arrays with a leading member axis, each part on the device that plays those members."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(MEMBER)))
+
+
+def everywhere(tree: Any, mesh: Mesh | None) -> Any:
+    """Arrays that every device needs whole."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def padded_length(tokens: int, capacity: int) -> int:

@@ -21,7 +21,7 @@ from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
-from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_member
+from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_member, everywhere
 from esopt_jax.rollouts.keys import environment_seeds
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
@@ -101,11 +101,12 @@ def rollout_population(
         `[len(members)][len(cases) * episodes_per_case]`, the repeats of a case side by side.
     """
     found: list[list[Trajectory]] = []
-    size = stage.members_per_pass
+    size, mesh = stage.members_per_pass, stage.engine.mesh
+    master = everywhere(master, mesh)
     for first in range(0, len(members), size):
         playing = list(members[first : first + size])
         idle = size - len(playing)
-        ids = by_member(np.array(playing + playing[-1:] * idle, np.int32), stage.engine.mesh)
+        ids = by_member(np.array(playing + playing[-1:] * idle, np.int32), mesh)
         view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
         plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
         columns = len(plays[0])
@@ -146,6 +147,7 @@ def rollout_model(
         `[len(cases) * repeats]`, the repeats of a case side by side.
     """
     plays = _plays(member, cases, repeats)
+    view = everywhere(view, stage.engine.mesh)
     devices = stage.engine.devices
     per_device = -(-min(rows or len(plays), len(plays)) // devices)
     size = per_device * devices

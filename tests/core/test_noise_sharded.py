@@ -20,25 +20,17 @@ def four_devices(*arguments):
     return json.loads(run.stdout)
 
 
-def test_same_bits_when_members_or_rows_or_heads_are_spread():
-    expected, found = HERE["on_one_device"](), four_devices()
-    assert {name: len(digests) for name, digests in found.items()} == {
-        "noise small": 1,
-        "noise large": 1,
-        "base float32": 1,
-        "base split": 1,
-        "views full": 2,
-        "views low_rank": 2,
-        "update full": 1,
-        "update low_rank": 1,
-    }
-    for name, digests in found.items():
-        assert set(digests) == {expected[name]}, name
+def test_same_bits_when_members_rows_or_heads_are_spread():
+    found = four_devices()
+    results = ["base float32", "noise large", "noise small", "update full", "views full", "views low_rank"]
+    assert sorted(found) == results
+    for result, digests in found.items():
+        assert set(digests) == {HERE["on_one_device"](result)}, result
 
 
 @pytest.mark.slow
 def test_same_bits_under_every_placement():
-    expected, found = HERE["on_one_device"](), four_devices("every")
-    assert len(found["views full"]) == 7 and len(found["update low_rank"]) == 3
-    for name, digests in found.items():
-        assert set(digests) == {expected[name]}, name
+    found = four_devices("every")
+    assert len(found["views full"]) == 7 and len(found["update full"]) == 6 and len(found["update low_rank"]) == 3
+    for result, digests in found.items():
+        assert set(digests) == {HERE["on_one_device"](result)}, result
