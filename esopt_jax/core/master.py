@@ -94,6 +94,13 @@ def base_view(master: Master, *, specs: Specs, dtype: Any) -> View:
 
     Returns:
         path -> array of `dtype` (or float32).
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("w", (1, 2), (None, None), 1, "normal", "w"),)
+        >>> master = make_master({"w": jnp.ones((1, 2))}, specs=specs, format="split")
+        >>> base_view(master, specs=specs, dtype=jnp.bfloat16)["w"] is master["w"].hi
+        True
     """
     return {spec.path: base_leaf(master[spec.path], view_dtype(dtype, spec.keep_float32)) for spec in specs}
 

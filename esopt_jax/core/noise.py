@@ -34,7 +34,12 @@ def leaf_hash(path: str) -> int:
 
 
 def leaf_hashes(specs: Specs) -> np.ndarray:
-    """`[leaves]` uint32, in the order of `specs`."""
+    """`leaf_hash` of every leaf: `[leaves]` uint32, in the order of `specs`.
+
+    Example:
+        >>> leaf_hashes((LeafSpec("norm.weight", (3,), (None,), 0, "ones", "norm.weight"),)).tolist()
+        [3999289624]
+    """
     return np.array([leaf_hash(spec.path) for spec in specs], np.uint32)
 
 
@@ -43,6 +48,9 @@ def check_collisions(specs: Specs) -> None:
 
     Raises:
         EsoptError: two paths are equal or have the same `leaf_hash`, or a leaf is too large for a 32-bit counter.
+
+    Example:
+        >>> check_collisions((LeafSpec("norm.weight", (3,), (None,), 0, "ones", "norm.weight"),))
     """
     seen: dict[int, str] = {}
     for spec in specs:

@@ -121,12 +121,22 @@ def _flip(x: jax.Array, sign: jax.Array) -> jax.Array:
 
 
 def tile_count(columns: int) -> int:
-    """Tiles of 256 columns that cover `columns`."""
+    """Tiles of 256 columns that cover `columns`.
+
+    Example:
+        >>> tile_count(256), tile_count(257)
+        (1, 2)
+    """
     return -(-columns // TILE)
 
 
 def lane_count(columns: int) -> int:
-    """Pairs of a tile that are worth drawing: a form of fewer than 128 columns never reads the other lanes."""
+    """Pairs of a tile that are worth drawing: a form of fewer than 128 columns never reads the other lanes.
+
+    Example:
+        >>> lane_count(48), lane_count(5120)
+        (48, 128)
+    """
     return min(LANES, columns)
 
 
@@ -152,6 +162,11 @@ def word_pairs(
 
     Returns:
         two `[rows, tiles, lanes]` uint32 arrays.
+
+    Example:
+        >>> first, second = word_pairs(jnp.array([1, 2], jnp.uint32), 0, 3, 300)
+        >>> first.shape, first.dtype
+        ((3, 2, 128), dtype('uint32'))
     """
     per_row = tile_count(columns)
     shape = (rows, tiles or per_row, lane_count(columns))
@@ -163,7 +178,13 @@ def word_pairs(
 
 
 def join_pairs(first: jax.Array, second: jax.Array, columns: int) -> jax.Array:
-    """Pairs `[rows, tiles, lanes]` laid out as columns `[rows, columns]`; the surplus is dropped."""
+    """Pairs `[rows, tiles, lanes]` laid out as columns `[rows, columns]`; the surplus is dropped.
+
+    Example:
+        >>> zeros, ones = jnp.zeros((1, 1, 128)), jnp.ones((1, 1, 128))
+        >>> join_pairs(zeros, ones, 130)[0, 126:].tolist()
+        [0.0, 0.0, 1.0, 1.0]
+    """
     rows, tiles, lanes = first.shape
     if lanes < LANES or columns <= LANES:
         return first.reshape(rows, lanes)[:, :columns]
@@ -227,6 +248,11 @@ def normal_columns(words: jax.Array, rows: int, columns: int, first_column: jax.
 
     Returns:
         `[rows, width]` float32 standard normals.
+
+    Example:
+        >>> words = jnp.array([1, 2], jnp.uint32)
+        >>> bool((normal_columns(words, 4, 700, 600, 50) == normal_rows(words, 0, 4, 700)[:, 600:650]).all())
+        True
     """
     if width == columns:
         whole: jax.Array = normal_rows(words, 0, rows, columns)

@@ -135,12 +135,23 @@ def perturb_population(
 
 
 def view_axes(view: View) -> View:
-    """`in_axes` for `jax.vmap` over a population's view: 0 for what members own, None for the shared base."""
+    """`in_axes` for `jax.vmap` over a population's view: 0 for what members own, None for the shared base.
+
+    Example:
+        >>> view = {"w": Factored(base=jnp.ones((3, 2)), left=jnp.ones((5, 1, 3)), right=jnp.ones((5, 1, 2)))}
+        >>> jax.vmap(lambda v: v["w"].base.sum() + v["w"].left.sum(), in_axes=(view_axes(view),))(view).shape
+        (5,)
+    """
     return {path: Factored(base=None, left=0, right=0) if isinstance(x, Factored) else 0 for path, x in view.items()}
 
 
 def member_view(view: View, index: jax.Array | int) -> View:
-    """The view of one member of a population's view."""
+    """The view of one member of a population's view.
+
+    Example:
+        >>> member_view({"b": jnp.arange(6.0).reshape(3, 2)}, 1)["b"].tolist()
+        [2.0, 3.0]
+    """
     return {path: _member(leaf, index) for path, leaf in view.items()}
 
 
@@ -153,12 +164,26 @@ def materialize(view: View, specs: Specs) -> Params:
 
     Returns:
         path -> float32 array.
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("w", (1, 2), (None, None), 1, "normal", "w"),)
+        >>> view = {"w": Factored(base=jnp.ones((1, 2)), left=jnp.array([[0.5]]), right=jnp.array([[1.0, -1.0]]))}
+        >>> materialize(view, specs)["w"].tolist()
+        [[1.5, 0.5]]
     """
     return {spec.path: _dense(view[spec.path], spec.noise_form) for spec in specs}
 
 
 def group_multipliers(specs: Specs, multipliers: Mapping[str, float]) -> np.ndarray:
-    """`[leaves]` float32 factor on sigma of each leaf."""
+    """`[leaves]` float32 factor on sigma of each leaf.
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("norm.weight", (3,), (None,), 0, "ones", "norm.weight", group="norm"),)
+        >>> group_multipliers(specs, {"norm": 0.5}).tolist()
+        [0.5]
+    """
     return np.array([multipliers.get(spec.group, 1.0) for spec in specs], np.float32)
 
 

@@ -52,7 +52,12 @@ def split(x: jax.Array) -> Split:
 
 @jax.jit
 def join(halves: Split) -> jax.Array:
-    """The float32 array that `split` took apart, bit for bit."""
+    """The float32 array that `split` took apart, bit for bit.
+
+    Example:
+        >>> bool(join(split(jnp.float32(1.001))) == jnp.float32(1.001))
+        True
+    """
     return _join_bits(_bits16(halves.hi), halves.lo)
 
 
