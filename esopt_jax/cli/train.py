@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from esopt_jax.config import load_config
 from esopt_jax.errors import StoppedError
 
@@ -44,7 +42,7 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
-    started = time.perf_counter() - (time.time() - psutil.Process().create_time())
+    started = time.perf_counter()
     config = load_config(args.source, args.overrides)
     from esopt_jax.training.run_folder import check_run_dir, next_run_dir
 
