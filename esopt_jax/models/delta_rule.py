@@ -18,6 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+EXACT = "highest"
+"""The state is summed up over a whole episode: accelerators must not round its products to fewer bits."""
+
 UNROLLED = 4
 """Up to this many chunks are unrolled, more are scanned."""
 
@@ -45,7 +48,7 @@ def step(
     """
     wide = (*v.shape[:2], v.shape[2] * v.shape[3])
     decay, beta = (jnp.broadcast_to(t[..., None], v.shape).reshape(wide) for t in (jnp.exp(g), beta))
-    read = jnp.einsum("bhpk,bhkw->bhpw", jnp.stack([k, q], axis=2), state)
+    read = jnp.einsum("bhpk,bhkw->bhpw", jnp.stack([k, q], axis=2), state, precision=EXACT)
     change = (v.reshape(wide) - read[:, :, 0] * decay) * beta
     out = read[:, :, 1] * decay + jnp.sum(k * q, axis=-1, keepdims=True) * change
     return out.reshape(v.shape), state * decay[:, :, None] + k[..., None] * change[:, :, None]
@@ -84,7 +87,8 @@ def scan_chunks(
         return state, out
 
     pieces = (split(q, 2), split(k, 2), *(split(x, 3) for x in (v, g, beta)))
-    state, out = lax.scan(body, state, pieces, unroll=count <= UNROLLED)
+    with jax.default_matmul_precision(EXACT):
+        state, out = lax.scan(body, state, pieces, unroll=count <= UNROLLED)
     out = jnp.moveaxis(out, 0, 3)
     return out.reshape(*out.shape[:3], count * chunk, out.shape[-1])[:, :, :, :tokens], state
 

@@ -128,7 +128,8 @@ def play(world, sampling, *, steps: int = NEW):
         assert (tokens[np.arange(NEW) >= written[..., None]] == PAD).all()
         said = {at: tokens[at][: written[at]].tolist() for at in rows}
         assert all(written[at] == 0 for at in ROWS if at not in rows)
-        last |= {at: reply[-1] for at, reply in said.items()}
+        last |= {at: int(state.last[at]) for at in said}
+        assert all(last[at] == reply[-1] for at, reply in said.items())
         replies.append(said)
     return replies, state
 

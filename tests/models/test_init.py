@@ -1,0 +1,46 @@
+"""Fresh weights: the architecture's own initialisers, one key a leaf."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from esopt_jax.models.init import init_params
+from esopt_jax.models.spec import leaf_specs
+
+
+@pytest.fixture(scope="module")
+def wide(arch):
+    """Specs with leaves large enough for statistics."""
+    return leaf_specs(dataclasses.replace(arch, vocab_size=500, hidden_size=64, linear_num_value_heads=300))
+
+
+def test_every_leaf_follows_its_rule(wide):
+    params = init_params(jax.random.key(0), wide, std=0.05)
+    assert list(params) == [spec.path for spec in wide]
+    for spec in wide:
+        leaf = np.asarray(params[spec.path])
+        assert leaf.shape == spec.shape and leaf.dtype == np.float32
+        if spec.init == "zeros":
+            assert not leaf.any(), spec.path
+        elif spec.init == "ones":
+            assert (leaf == 1).all(), spec.path
+        elif spec.init == "decay":
+            rate = np.exp(leaf)
+            assert rate.min() > 0 and rate.max() <= 16.001 and abs(rate.mean() - 8) < 5 * 16 / np.sqrt(12 * rate.size)
+        else:
+            bound = 5 * 0.05 / np.sqrt(2 * leaf.size)
+            assert abs(leaf.std() - 0.05) < bound and abs(leaf.mean()) < 2 * bound, spec.path
+
+
+def test_a_leaf_depends_on_the_key_and_its_path_alone(wide):
+    whole = init_params(jax.random.key(3), wide, std=0.05)
+    alone = init_params(jax.random.key(3), wide[5:6], std=0.05)
+    other = init_params(jax.random.key(4), wide[5:6], std=0.05)
+    path = wide[5].path
+    assert np.array_equal(whole[path], alone[path]) and not np.array_equal(whole[path], other[path])
+    drawn = [np.asarray(whole[s.path]).ravel()[:8].tobytes() for s in wide if s.init == "normal"]
+    assert len(set(drawn)) == len(drawn)
