@@ -40,9 +40,7 @@ def recurrence(q, k, v, g, beta, state):
     return out, last
 
 
-@pytest.mark.parametrize(
-    ("tokens", "chunk"), [(1, 1), (7, 1), (7, 3), (9, 8), (16, 16), (40, 7), (40, 64), (80, 11), (33, 33)]
-)
+@pytest.mark.parametrize(("tokens", "chunk"), [(1, 1), (7, 3), (9, 12), (13, 13), (80, 11)])
 def test_chunks_are_the_recurrence(tokens, chunk):
     found = jax.jit(partial(scan_chunks, chunk=chunk))(*inputs(tokens))
     for one, other in zip(found, recurrence(*inputs(tokens)), strict=True):
@@ -81,7 +79,7 @@ def test_closed_gates_leave_the_state_to_the_bit():
     assert np.asarray(after).tobytes() == state.tobytes()
 
 
-@pytest.mark.parametrize("size", [1, 2, 8, 9, 17, 64])
+@pytest.mark.parametrize("size", [1, 8, 9, 17])
 def test_unit_lower_inverse(size):
     a = np.tril(np.random.default_rng(size).uniform(-1, 1, (2, size, size)), -1).astype(np.float32) / np.sqrt(size)
     product = (np.eye(size) + a.astype(np.float64)) @ np.asarray(jax.jit(unit_lower_inverse)(a))

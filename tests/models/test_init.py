@@ -14,13 +14,15 @@ from esopt_jax.models.spec import leaf_specs
 
 @pytest.fixture(scope="module")
 def wide(arch):
-    """Specs with leaves large enough for statistics."""
-    return leaf_specs(dataclasses.replace(arch, vocab_size=500, hidden_size=64, linear_num_value_heads=300))
+    """One leaf of each kind, large enough for statistics, and two of one shape."""
+    specs = leaf_specs(dataclasses.replace(arch, vocab_size=500, hidden_size=64, linear_num_value_heads=300))
+    kinds = ("embed_tokens.", "layers.0.input_", "A_log", "dt_bias", "conv1d.weight#v", "k_proj.", "v_proj.")
+    return tuple(spec for spec in specs if any(kind in spec.path for kind in kinds))
 
 
 def test_every_leaf_follows_its_rule(wide):
     params = init_params(jax.random.key(0), wide, std=0.05)
-    assert list(params) == [spec.path for spec in wide]
+    assert params.keys() == {spec.path for spec in wide}
     for spec in wide:
         leaf = np.asarray(params[spec.path])
         assert leaf.shape == spec.shape and leaf.dtype == np.float32
@@ -38,9 +40,9 @@ def test_every_leaf_follows_its_rule(wide):
 
 def test_a_leaf_depends_on_the_key_and_its_path_alone(wide):
     whole = init_params(jax.random.key(3), wide, std=0.05)
-    alone = init_params(jax.random.key(3), wide[5:6], std=0.05)
-    other = init_params(jax.random.key(4), wide[5:6], std=0.05)
-    path = wide[5].path
+    alone = init_params(jax.random.key(3), wide[:1], std=0.05)
+    other = init_params(jax.random.key(4), wide[:1], std=0.05)
+    path = wide[0].path
     assert np.array_equal(whole[path], alone[path]) and not np.array_equal(whole[path], other[path])
-    drawn = [np.asarray(whole[s.path]).ravel()[:8].tobytes() for s in wide if s.init == "normal"]
-    assert len(set(drawn)) == len(drawn)
+    twins = [np.asarray(whole[spec.path]) for spec in wide if "k_proj" in spec.path or "v_proj" in spec.path]
+    assert len(twins) == 2 and twins[0].shape == twins[1].shape and not np.array_equal(*twins)

@@ -18,8 +18,8 @@ from esopt_jax.rollouts.sampler import make_sampling  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
-NEW, WIDTH = 24, 30
-LENGTHS = np.array([30, 17, 5, 1])
+NEW, WIDTH = 24, 8
+LENGTHS = np.array([8, 5, 3, 1])
 
 
 def theirs(pair, ids):

@@ -55,7 +55,7 @@ def test_delta_net_layer(tied, inputs, tokens):
     close(delta_layer(tied, x)[0], delta_reference(tied, x))
 
 
-@pytest.mark.parametrize("chunk", [1, 16])  # 64 is the default
+@pytest.mark.parametrize("chunk", [1, 16])  # 8 is the default here
 def test_delta_net_layer_in_any_chunks(tied, inputs, chunk):
     close(delta_layer(tied, inputs, chunk=chunk)[0], delta_reference(tied, inputs))
 

@@ -56,8 +56,8 @@ def test_left_padding_there_is_right_padding_here(pair, ids):
         close(ours[row, :count], theirs[row, 100 - count :])
 
 
-def test_twenty_cached_steps(pair, ids):
-    generated = pair.theirs.generate(
+def test_twenty_cached_steps(tied, ids):
+    generated = tied.theirs.generate(
         input_ids=torch.as_tensor(ids),
         attention_mask=left_mask(ids, LENGTHS),
         max_new_tokens=20,
@@ -70,8 +70,9 @@ def test_twenty_cached_steps(pair, ids):
     )
     theirs = np.stack([step.numpy() for step in generated.logits], axis=1)
     replies = generated.sequences.numpy()[:, 100:]
-    arch, params = pair.ours.arch, pair.ours.params
-    logits, cache = prefill_jit(params, init_cache(arch, 3, 120), right(ids, LENGTHS), LENGTHS, arch=arch)
+    arch, params = tied.ours.arch, tied.ours.params
+    cache = init_cache(arch, 3, 128)
+    logits, cache = prefill_jit(params, cache, right(ids, LENGTHS), LENGTHS, arch=arch, segment=16)
     ours = [logits]
     for t in range(19):
         logits, cache = step_jit(params, cache, replies[:, t], np.ones(3, bool), arch=arch)
@@ -94,7 +95,7 @@ def test_a_ragged_episode_is_the_whole_text_at_once(tied):
     """Three turns with an empty and a one-token segment, followed by single steps of some rows only."""
     rng = np.random.default_rng(3)
     arch, params = tied.ours.arch, tied.ours.params
-    cache, history = init_cache(arch, 3, 120), [[], [], []]
+    cache, history = init_cache(arch, 3, 128), [[], [], []]
     for lengths in ([20, 13, 1], [5, 20, 9], [2, 0, 11]):
         tokens = rng.integers(0, 128, (3, 20))
         logits, cache = prefill_jit(params, cache, tokens, np.array(lengths), arch=arch)
