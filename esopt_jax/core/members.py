@@ -94,7 +94,8 @@ def large_members(
 ) -> jax.Array:
     """One large leaf (`hashes` and `multipliers` are scalars) plus full-rank noise, `[M, *shape]`, block by block.
 
-    One flat loop over members and blocks: a loop in a loop would copy every member once more.
+    One flat loop over members and blocks: a loop in a loop would copy every member once more. Scratch is a block; for
+    bfloat16 also the bits of this one leaf's members until they are given their type.
     """
     rows, columns = form
     home, leaf = home_of(leaf), gathered(leaf)

@@ -117,7 +117,7 @@ def test_antithetic_pairs_share_a_key_and_differ_in_sign():
     assert noise_sign(jnp.arange(4), False).tolist() == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("index", [0, 1, 3, 6])
+@pytest.mark.parametrize("index", [1, 6])
 def test_same_bits_alone_vmapped_mapped_and_scanned(specs, index):
     spec = specs[index]
     keys = jnp.stack([noise_key(0, 1, m) for m in range(3)])

@@ -17,7 +17,7 @@ def draw():
     return np.asarray(words), np.asarray(jax.jit(box_muller)(*words))
 
 
-@pytest.mark.parametrize("columns", [1, 100, 128, 256, 300, 513])
+@pytest.mark.parametrize("columns", [1, 128, 300, 513])
 def test_words_are_those_of_jax(columns):
     key = noise_key(3, 1, 4)
     tiles, lanes = -(-columns // 256), min(128, columns)
@@ -64,7 +64,7 @@ def test_the_two_normals_of_a_pair_and_neighbours_are_independent(draw):
         assert abs(np.mean((a.astype(np.float64) ** 2 - 1) * (b.astype(np.float64) ** 2 - 1))) < 4 * bound
 
 
-@pytest.mark.parametrize("columns", [5, 128, 129, 300, 700])
+@pytest.mark.parametrize("columns", [5, 129, 700])
 def test_a_window_of_rows_is_cut_from_the_whole(columns):
     whole = normal_rows(WORDS, 0, 9, columns)
     assert (normal_rows(WORDS, 4, 3, columns) == whole[4:7]).all()

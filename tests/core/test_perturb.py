@@ -64,17 +64,15 @@ def test_a_member_has_the_same_bits_in_any_pass(specs, params, kind):
     assert same_bits(alone, jax.tree.map(lambda x: x[2:], together))
 
 
-def test_full_members_are_base_plus_sigma_eps(specs, params):
-    master = make_master(params, specs=specs, format="split")
+@pytest.mark.parametrize(("kind", "tolerance"), [(KINDS[0], 1e-7), (KINDS[1], 2**-8)])
+def test_full_members_are_base_plus_sigma_eps(specs, params, kind, tolerance):
     key = noise_key(SEED, GENERATION, 1)
-    for dtype, tolerance in ((jnp.float32, 1e-7), (jnp.bfloat16, 2**-8)):
-        view = perturb(key, master, **arguments(specs, ("", "full", dtype)))
-        for spec in specs:
-            expected = np.asarray(params[spec.path], np.float64) + np.float32(SIGMA) * np.asarray(
-                sample_noise(key, spec), np.float64
-            )
-            assert view[spec.path].dtype == (jnp.float32 if spec.keep_float32 else dtype)
-            assert np.asarray(view[spec.path], np.float64) == pytest.approx(expected, rel=tolerance, abs=1e-7)
+    view = perturb(key, make_master(params, specs=specs, format=kind[0]), **arguments(specs, kind))
+    for spec in specs:
+        noise = np.float32(SIGMA) * np.asarray(sample_noise(key, spec), np.float64)
+        expected = np.asarray(params[spec.path], np.float64) + noise
+        assert view[spec.path].dtype == (jnp.float32 if spec.keep_float32 else kind[2])
+        assert np.asarray(view[spec.path], np.float64) == pytest.approx(expected, rel=tolerance, abs=1e-7)
 
 
 def test_low_rank_members_are_base_plus_factors(specs, params):
