@@ -79,7 +79,7 @@ class Chat:
             self._prompts.clear()
             self._texts.clear()
             self._cached = 0
-        faults = self._learn({key for key in keys if not isinstance(key, Fault)} - self._prompts.keys())
+        faults = self._learn({key for key in keys if key not in self._prompts and not isinstance(key, Fault)})
         return [key if isinstance(key, Fault) else faults.get(key) or self._prompts[key] for key in keys]
 
     def text(self, reply: Ids) -> str:

@@ -108,7 +108,7 @@ def reference(whole_text):
                 texts[at] = texts[at] + reply
                 said[at] = reply
             replies.append(said)
-        return replies, texts
+        return replies, texts, prompts
 
     return play
 
@@ -152,11 +152,14 @@ SAMPLINGS = {
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_carried_episodes_equal_one_shot_scoring(world, reference, whole_text, read_on, name):
     sampling = make_sampling(SAMPLINGS[name])
-    expected, texts = reference(world[0], sampling)
+    expected, texts, prompts = reference(world[0], sampling)
     replies, state = play(world, sampling)
     assert replies == expected
     lengths = {len(reply) for said in expected for reply in said.values()}
     assert NEW in lengths  # some replies are cut short
+    if sampling.flags.penalties:  # what came before the last reply, since the row last forgot everything
+        seen = {at: set(np.flatnonzero(state.counts.prompt[at])) for at in PLAN[-1][0]}
+        assert seen == {at: prompts[at] for at in PLAN[-1][0]}
     # The state that is carried on gives the logits of the whole text: read the unread token and one more.
     ahead = np.array([[[texts[m, c][-1], 17] for c in range(C)] for m in range(M)], np.int32)
     logits, _ = read_on(world[1], state.cache, ahead, np.full((M, C), 2, np.int32))

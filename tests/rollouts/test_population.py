@@ -232,6 +232,19 @@ def test_members_cases_generations_and_seeds_differ(world, whole):
     assert tokens(world.play(generation=5)) != said
 
 
+def test_turns_have_keys_of_their_own(world):
+    """The same prompt again is not the same reply again."""
+
+    class Again(Talk):
+        def step(self, state, action):
+            task, turn = state
+            more = Observation(({"role": "user", "content": f"{task}"},))
+            return Step((task, turn + 1), None if turn == 2 else more, 0.0, turn == 2, {})
+
+    for row in tokens(world.play(environment=Again(), members=range(6))):
+        assert all(turns[1] != turns[2] for turns in row)
+
+
 def test_the_base_is_read_and_never_written(world):
     before = {path: np.asarray(leaf).copy() for path, leaf in world.master.items()}
     world.play()
