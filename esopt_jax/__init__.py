@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "load_config": "esopt_jax.config",
+    "load_config": "esopt_jax.config_reader",
     "train": "esopt_jax.training.loop",
     "evaluate": "esopt_jax.training.evaluate",
     "load_model": "esopt_jax.models.load",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from esopt_jax.config import load_config
+from esopt_jax.config_reader import load_config
 from esopt_jax.core.master import make_master
 from esopt_jax.models.load import load_model
 from esopt_jax.training.best_random import best_random

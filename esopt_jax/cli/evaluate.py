@@ -6,7 +6,7 @@ import argparse
 import json
 
 from esopt_jax.cli.train import add_set_option
-from esopt_jax.config import load_config
+from esopt_jax.config_reader import load_config
 
 _DESCRIPTION = """\
 Score the model of a config on the held-out tasks of its environment, under the config's own sampling. For tuned

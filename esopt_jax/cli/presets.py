@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from esopt_jax.config import load_config, preset_names
+from esopt_jax.config_reader import load_config, preset_names
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:

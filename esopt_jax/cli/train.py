@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esopt_jax.config import load_config
+from esopt_jax.config_reader import load_config
 from esopt_jax.errors import StoppedError
 
 if TYPE_CHECKING:

@@ -88,7 +88,9 @@ def parse_architecture(config: Mapping[str, Any]) -> Architecture:
     Raises:
         EsoptError: with every problem of the file in one message.
     """
-    text = config.get("text_config", config)
+    text = config.get("text_config") or config
+    if not isinstance(text, Mapping):
+        raise EsoptError(f"config.json: text_config is {text!r}; it must be a section with fields")
     kind = text.get("model_type", config.get("model_type"))
     if kind not in SUPPORTED:
         raise EsoptError(f"model_type {kind!r} is not supported; supported: {', '.join(SUPPORTED)} (dense text models)")
@@ -147,6 +149,10 @@ def _problem(name: str, value: Any, kind: Any) -> str | None:
     return f"{source} has {', '.join(wrong)}; allowed: {LINEAR}, {FULL}" if wrong else None
 
 
+def _whole_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int for value in values)
+
+
 def _contradictions(a: Architecture, given: Mapping[str, Any]) -> list[str]:
     found = []
 
@@ -171,7 +177,7 @@ def _contradictions(a: Architecture, given: Mapping[str, Any]) -> list[str]:
     check(a.linear_conv_kernel_dim >= 2, "linear_conv_kernel_dim must be at least 2")
     # With text alone the three position axes agree and multimodal rope is plain rope, provided the sections fill it.
     check(
-        sections is None or 2 * sum(sections) == a.rotary_dim,
+        sections is None or (_whole_numbers(sections) and 2 * sum(sections) == a.rotary_dim),
         f"mrope_section {sections} must sum to {a.rotary_dim // 2}",
     )
     check(kind == "default", f"rope_parameters.rope_type is {kind!r}; supported: default")

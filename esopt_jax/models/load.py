@@ -111,13 +111,16 @@ def _read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 def _eos_ids(config: dict[str, Any], generation_config: Path) -> tuple[int, ...]:
     """The union of all end ids: chat models end a turn with one and a document with another."""
-    sources = [config, config.get("text_config", {})]
+    sources = [config, config.get("text_config") or {}]
     if generation_config.is_file():
         sources.append(read_json(generation_config))
     found: set[int] = set()
     for source in sources:
         ids = source.get("eos_token_id")
-        found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
+        ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
+        if any(type(i) is not int for i in ids):
+            raise EsoptError(f"eos_token_id is {ids!r} in the files beside {generation_config}; it must be token ids")
+        found.update(ids)
     return tuple(sorted(found))
 
 

@@ -101,6 +101,20 @@ class _Seat:
         self.outcome, self.error = "error", fault.reason
 
 
+@contextmanager
+def _collecting_new_objects_only() -> Iterator[None]:
+    """Keep the garbage collector off what was there before: with jax loaded, walking it costs as much as the turns."""
+    if gc.get_freeze_count():  # somebody has frozen objects already, and unfreezing would undo that
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_collecting_new_objects_only()
 def play(
     policy: Policy,
     environment: Environment,
@@ -126,19 +140,6 @@ def play(
         EsoptError: a first prompt is longer than `max_prompt_tokens`, or the chat template refuses it. Later in an
             episode the same is an error of that episode.
     """
-    with _collecting_new_objects_only():
-        return _play(policy, environment, episodes, chat, pool, limits, generation)
-
-
-def _play(
-    policy: Policy,
-    environment: Environment,
-    episodes: Sequence[Episode | None],
-    chat: Chat,
-    pool: Pool,
-    limits: Limits,
-    generation: int,
-) -> list[Trajectory | None]:
     seats = [None if episode is None else _Seat(episode) for episode in episodes]
     playing = [seat for seat in seats if seat is not None]
     for seat, result in zip(playing, pool.run([_reset(environment, seat.episode) for seat in playing]), strict=True):
@@ -165,19 +166,6 @@ def _play(
             carried = id(seat) not in fresh
             _take_turn(seat, ids, text, result, seconds, carried, ids[-1] not in chat.stop_ids, success_at)
     return [None if seat is None else _record(seat, generation) for seat in seats]
-
-
-@contextmanager
-def _collecting_new_objects_only() -> Iterator[None]:
-    """Keep the garbage collector off what was there before: with jax loaded, walking it costs as much as the turns."""
-    if gc.get_freeze_count():  # somebody has frozen objects already, and unfreezing would undo that
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _reset(environment: Environment, episode: Episode) -> Callable[[], Any]:

@@ -52,8 +52,7 @@ def population_fitness(
     returns = returns_of(episodes)
     faults = int(np.isnan(returns).sum())
     if faults > FAULT_LIMIT * returns.size:
-        reasons = Counter(e.error or "no reason given" for row in episodes for e in row if e.outcome == "error")
-        reason, times = reasons.most_common(1)[0]
+        reason, times = common_fault([e for row in episodes for e in row])
         raise StoppedError(
             f"{faults} of {returns.size} episodes of a generation failed in the environment, {times} of them with: "
             f"{reason}; fix the environment, or raise rollout.step_timeout_s if it is only slow"
@@ -62,6 +61,12 @@ def population_fitness(
         returns, common_random_numbers=common_random_numbers, center_cases=center_cases
     )
     return MemberFitness(fitness=fitness, returns=returns, dropped=dropped, faults=faults)
+
+
+def common_fault(episodes: Sequence[Trajectory]) -> tuple[str, int]:
+    """The most frequent reason among the faulty episodes, and how often it was given."""
+    reasons = Counter(episode.error or "no reason given" for episode in episodes if episode.outcome == "error")
+    return reasons.most_common(1)[0] if reasons else ("no episode", 0)
 
 
 def fitness_from_returns(

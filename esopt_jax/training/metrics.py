@@ -136,11 +136,12 @@ def episode_metrics(episodes: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _spread_over_members(episodes: Iterable[Trajectory]) -> list[float]:
-    """Standard deviation over members of the mean reward on a case, for every case."""
+    """Standard deviation over members of the mean reward on a case, for every case that several could play."""
     rewards: dict[int, dict[int, list[float]]] = {}
     for episode in episodes:
         rewards.setdefault(episode.case, {}).setdefault(episode.member, []).append(episode.reward)
-    return [float(np.std([np.mean(own) for own in members.values()])) for members in rewards.values()]
+    shared = [members for members in rewards.values() if len(members) > 1]
+    return [float(np.std([np.mean(own) for own in members.values()])) for members in shared]
 
 
 def _mean(values: Iterable[float]) -> float:

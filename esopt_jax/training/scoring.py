@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from esopt_jax.errors import StoppedError
+from esopt_jax.rollouts.fitness import common_fault
 from esopt_jax.training.intervals import Interval, gain_interval, rate_interval
 from esopt_jax.types import Trajectory
 
@@ -78,7 +78,7 @@ def score(episodes: Sequence[Trajectory], *, cases: Sequence[int], seed: int) ->
     """
     counted = [episode for episode in episodes if episode.outcome != "error"]
     if not counted:
-        raise StoppedError(f"every one of {len(episodes)} evaluation episodes failed: {common_fault(episodes)}")
+        raise StoppedError(f"every one of {len(episodes)} evaluation episodes failed: {common_fault(episodes)[0]}")
     position = {int(case): i for i, case in enumerate(cases)}
     played, solved = np.zeros((2, len(cases)), int)
     for episode in counted:
@@ -107,9 +107,3 @@ def gain(before: Evaluation, after: Evaluation, *, seed: int) -> dict[str, Any]:
     played = (before.played[both], after.played[both])
     rates = [float(s.sum() / p.sum()) for s, p in zip(solved, played, strict=True)]
     return {"mean": rates[1] - rates[0], "ci95": list(gain_interval(solved, played, seed=seed))}
-
-
-def common_fault(episodes: Sequence[Trajectory]) -> str:
-    """The most frequent reason among the faulty episodes."""
-    reasons = Counter(episode.error or "no reason given" for episode in episodes if episode.outcome == "error")
-    return reasons.most_common(1)[0][0] if reasons else "no episode"

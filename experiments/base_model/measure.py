@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esopt_jax.config import from_dict
+from esopt_jax.config_reader import from_dict
 from esopt_jax.core.master import make_master
 from esopt_jax.models.load import resolve_folder
 from esopt_jax.rollouts.population import rollout_population

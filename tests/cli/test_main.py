@@ -9,7 +9,7 @@ import pytest
 import esopt_jax
 from esopt_jax.cli import main as cli
 from esopt_jax.cli import presets
-from esopt_jax.config import preset_names
+from esopt_jax.config_reader import preset_names
 from esopt_jax.errors import StoppedError
 
 

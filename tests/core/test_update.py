@@ -63,6 +63,19 @@ def test_split_is_a_float32_master_bit_for_bit(specs, params, plan):
     assert any((values(exact)[path] != np.asarray(x)).all() for path, x in params.items())
 
 
+def test_a_step_is_rounded_before_it_is_added(specs, params):
+    """As NumPy does it, never as one fused multiply-add, so that a step is the same whatever the storage.
+
+    One member alone has a coefficient, 1: its sum is its noise, bit for bit.
+    """
+    weights = np.eye(P, dtype=np.float32)[2]
+    master, _ = updater(specs)(0, 0, make_master(params, specs=specs, format="float32"), weights, ALPHA)
+    factor = np.float32(ALPHA) / np.float32(P)
+    for spec in specs:
+        noise = np.asarray(sample_noise(noise_key(0, 0, 2), spec))
+        np.testing.assert_array_equal(master[spec.path], np.asarray(params[spec.path]) + factor * noise)
+
+
 @pytest.mark.parametrize(
     ("name", "plan", "rounding"),
     [("float32", "full", "nearest"), ("split", "low_rank", "nearest"), ("bfloat16", "full", "stochastic")],

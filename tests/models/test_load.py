@@ -83,6 +83,7 @@ def test_an_unsupported_model_lists_what_is_supported(config):
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; supported: silu"),
         ({"attention_bias": True}, "attention_bias is set; supported: false"),
         ({"attn_output_gate": False}, "attn_output_gate is off; supported: true"),
+        ({"text_config": [1]}, "text_config is [1]; it must be a section with fields"),
     ],
 )
 def test_a_bad_value_is_named(config, change, expected):
@@ -94,6 +95,7 @@ def test_a_bad_value_is_named(config, change, expected):
     [
         ({"rope_type": "yarn"}, "rope_parameters.rope_type is 'yarn'; supported: default"),
         ({"mrope_section": [2, 1, 1]}, "mrope_section [2, 1, 1] must sum to 2"),
+        ({"mrope_section": "211"}, "mrope_section 211 must sum to 2"),
         ({"partial_rotary_factor": 0.375}, "the rotated part of a head is 3 wide; it must be even"),
     ],
 )
@@ -160,6 +162,8 @@ def test_end_ids_are_the_union_of_all_files(write, config):
     assert load_model(folder).eos_ids == (3,)
     (folder / "generation_config.json").write_text('{"eos_token_id": [9, 3, 4]}')
     assert load_model(folder).eos_ids == (3, 4, 9)
+    (folder / "generation_config.json").write_text('{"eos_token_id": ["</s>"]}')
+    assert "eos_token_id is ['</s>']" in refusal(load_model, folder)
 
 
 def test_a_tokenizer_bounds_the_vocabulary_and_must_fit_it(write, config):

@@ -90,6 +90,7 @@ def test_a_folder_without_tokenizer_template_or_end_is_refused(tokenizer_folder,
     for name, change, match in (
         ("template", {"chat_template": None}, "no chat template"),
         ("end", {"eos_token": None}, "no eos_token"),
+        ("damaged", {"eos_token": 5}, "no tokenizer can be read"),
     ):
         folder = tmp_path / name
         folder.mkdir()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import tiny_agent
 
-from esopt_jax.config import Config, from_dict
+from esopt_jax.config import Config
+from esopt_jax.config_reader import from_dict
 
 
 @pytest.fixture(scope="session")

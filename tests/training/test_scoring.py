@@ -78,6 +78,13 @@ def test_episode_metrics_have_trl_meanings():
     assert (row["episodes"], row["faults"], row["turns/mean"], row["tokens"]) == (4, 1, 1.25, 20)
 
 
+def test_a_case_that_one_member_could_play_says_nothing_of_spread():
+    apart = [_episode(0, "success", member=0), _episode(0, "failure", member=1)]
+    alone = [_episode(1, "failure", member=0), _episode(1, "error", member=1, error="boom")]
+    row = episode_metrics(apart + alone)
+    assert (row["reward_std"], row["frac_reward_zero_std"]) == (0.5, 0.0)
+
+
 def test_metrics_of_no_episode_are_missing_not_zero():
     row = episode_metrics([_episode(0, "error", turns=(), error="boom")])
     assert np.isnan(row["reward"]) and row["episodes"] == 0

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.config import load_config
+from esopt_jax.config_reader import load_config
 from esopt_jax.core.digest import digest
 from esopt_jax.core.master import make_master
 from esopt_jax.models.load import load_model
