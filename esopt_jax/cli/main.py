@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     _configure_logging(verbose=args.verbose)
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it misses torch, which nothing here needs
     try:
         return importlib.import_module(f"esopt_jax.cli.{COMMANDS[args.command]}").run(args)
     except EsoptError as fault:
