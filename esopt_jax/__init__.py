@@ -13,11 +13,18 @@ __version__ = "0.1.0"
 _HOME = {
     "load_config": "esopt_jax.config_reader",
     "train": "esopt_jax.training.loop",
+    "resume": "esopt_jax.training.resume",
+    "Run": "esopt_jax.training.run",
     "evaluate": "esopt_jax.training.evaluate",
+    "load_source": "esopt_jax.training.source",
     "load_model": "esopt_jax.models.load",
+    "generate": "esopt_jax.rollouts.generate",
+    "sample_noise": "esopt_jax.core.noise",
+    "perturb": "esopt_jax.core.perturb",
+    "update": "esopt_jax.core.update",
     "make_environment": "esopt_jax.envs.registry",
-    "read_trajectories": "esopt_jax.rollouts.trajectory",
     "EsoptError": "esopt_jax.errors",
+    "StoppedError": "esopt_jax.errors",
 }
 __all__ = ["__version__", *_HOME]
 

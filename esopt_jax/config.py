@@ -112,17 +112,30 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """`mesh` is (member, model)."""
+    """Where and how the programs run. `mesh` is (member, model).
+
+    A checkpoint is written every `checkpoint_every` generations (0: never; the history alone rebuilds the weights) and
+    the last `keep_checkpoints` are kept. `matmul_precision` is JAX's for float32 products on accelerators;
+    `deterministic` asks XLA for GPU kernels whose results do not vary from run to run.
+    """
 
     mesh: tuple[int, int] = (1, 1)
+    checkpoint_every: int = 10
+    keep_checkpoints: int = 2
+    matmul_precision: Literal["default", "high", "highest"] = "default"
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
 class LogConfig:
-    """What a run leaves and shows. `trajectories`: which members' episodes are written each generation."""
+    """What a run leaves and shows. `trajectories`: which members' episodes are written each generation.
+
+    `monitor` also sends every metrics row to a dashboard, which needs the extra of that name.
+    """
 
     trajectories: Literal["best_worst", "all", "none"] = "best_worst"
     progress: Literal["auto", "rich", "plain", "none"] = "auto"
+    monitor: Literal["none", "tensorboard", "trackio"] = "none"
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,7 @@ def problems(config: Config) -> list[str]:
 
     es, rollout, ev = config.es, config.rollout, config.eval
     check(bool(config.preset), "preset", "a name, since run folders are called after it")
-    for section in ("es", "rollout", "eval"):
+    for section in ("es", "rollout", "eval", "train"):
         for name, value in vars(getattr(config, section)).items():
             if isinstance(value, int) and name != "seed":
                 check(value < 2**31, f"{section}.{name}", "below 2^31")
@@ -210,6 +223,8 @@ def problems(config: Config) -> list[str]:
     check(ev.episodes >= 1, "eval.episodes", "at least 1")
     check(ev.rows >= 0, "eval.rows", "0 (all at once) or more")
     check(min(config.train.mesh) >= 1, "train.mesh", "two positive numbers: (member, model)")
+    check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
+    check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found
 
 
@@ -231,9 +246,23 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
 
 
+INCIDENTAL = (
+    "preset",
+    "description",
+    "log",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "rollout.workers",
+    "rollout.step_timeout_s",
+    "rollout.step_retries",
+)
+"""Keys and sections that decide how a run is kept, shown and served, not what it computes."""
+
+
 def config_hash(config: Config) -> str:
-    """16 hex digits over every key that can change the result (not `log`, `preset` or `description`)."""
+    """16 hex digits over every key that can change the result: all but those of `INCIDENTAL`."""
     tree = to_dict(config)
-    for name in ("log", "preset", "description"):
-        del tree[name]
+    for key in INCIDENTAL:
+        section, _, name = key.rpartition(".")
+        del (tree[section] if section else tree)[name]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]

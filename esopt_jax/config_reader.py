@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-import yaml
+from typing import Any, get_type_hints
 
 from esopt_jax.config import Config, problems
+from esopt_jax.config_values import coerce, one_line, parse_yaml, shown
 from esopt_jax.errors import EsoptError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
@@ -33,12 +31,13 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = _find(source)
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as fault:
-        raise EsoptError(f"cannot read {path}: {' '.join(str(fault).split())}") from None
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as fault:
+        raise EsoptError(one_line(f"cannot read {path}: {fault}")) from None
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
-        raise EsoptError(f"{path} holds {type(tree).__name__}; it must hold a mapping such as 'es: {{sigma: 0.01}}'")
+        fix = "it must hold a mapping such as 'es: {sigma: 0.01}'"
+        raise EsoptError(one_line(f"{path} holds {type(tree).__name__}; {fix}"))
     tree.setdefault("preset", path.stem)
     for override in overrides:
         _apply_override(tree, override)
@@ -66,10 +65,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise EsoptError(f"--set {override!r} is not of the form section.key=value, such as es.sigma=0.01")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
+    value = parse_value(text)
     node = tree
     *sections, leaf = key.strip().split(".")
     for name in sections:
@@ -78,6 +74,19 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
             raise EsoptError(f"--set {override!r}: {name!r} is not a section")
         node = child
     node[leaf] = value
+
+
+def parse_value(text: str) -> Any:
+    """A value as it stands behind `=` on a command line: YAML, or the text itself where that is none.
+
+    Example:
+        >>> parse_value("[1, 2]"), parse_value("a: b: c")
+        ([1, 2], 'a: b: c')
+    """
+    try:
+        return parse_yaml(text)
+    except ValueError:
+        return text
 
 
 def from_dict(tree: Mapping[str, Any]) -> Config:
@@ -91,65 +100,23 @@ def from_dict(tree: Mapping[str, Any]) -> Config:
     if not found:
         found = problems(config)
     if found:
-        raise EsoptError("; ".join(found))
+        raise EsoptError(one_line("; ".join(found)))
     assert isinstance(config, Config)
     return config
 
 
 def _build(kind: type, tree: Any, where: str, found: list[str]) -> Any:
     if not isinstance(tree, Mapping):
-        found.append(f"{where.rstrip('.')} is {tree!r}; it must be a section with keys")
+        found.append(f"{where.rstrip('.') or 'the config'} is {shown(tree)}; it must be a section with keys")
         return None
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if name not in hints:
-            found.append(f"unknown key '{where}{name}': {did_you_mean(str(name), hints)}")
+            key = name if isinstance(name, str) else shown(name)
+            found.append(f"unknown key '{where}{key}': {did_you_mean(key, hints)}")
         elif dataclasses.is_dataclass(hints[name]):
             values[name] = _build(hints[name], value, f"{where}{name}.", found)
         else:
-            values[name] = _coerce(hints[name], value, f"{where}{name}", found)
+            values[name] = coerce(hints[name], value, f"{where}{name}", found)
     return None if found else kind(**values)
-
-
-def _coerce(kind: Any, value: Any, where: str, found: list[str]) -> Any:
-    """`value` as `kind`, or a problem. YAML reads `1e-3` as text, so numbers given as text are parsed."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        if value is None:
-            return None
-        return _coerce(next(a for a in args if a is not type(None)), value, where, found)
-    if origin is Literal:
-        value = "none" if value is None and "none" in args else value
-        if value in args:
-            return value
-        found.append(f"{where} is {value!r}; {did_you_mean(str(value), map(str, args))}")
-    elif origin is tuple:
-        if isinstance(value, list | tuple) and len(value) == len(args):
-            return tuple(_coerce(a, v, where, found) for a, v in zip(args, value, strict=True))
-        found.append(f"{where} is {value!r}; it must be a list of {len(args)} values")
-    elif origin is dict:
-        if isinstance(value, Mapping):
-            inner = args[1]
-            return {str(k): v if inner is Any else _coerce(inner, v, f"{where}.{k}", found) for k, v in value.items()}
-        found.append(f"{where} is {value!r}; it must be a mapping")
-    elif kind is bool:
-        if isinstance(value, bool):
-            return value
-        found.append(f"{where} is {value!r}; it must be true or false")
-    elif kind is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        found.append(f"{where} is {value!r}; it must be a whole number")
-    elif kind is float:
-        try:
-            if not isinstance(value, bool):
-                return float(value)
-        except (TypeError, ValueError):
-            pass
-        found.append(f"{where} is {value!r}; it must be a number")
-    elif kind is str:
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return str(value)
-        found.append(f"{where} is {value!r}; it must be text")
-    return None

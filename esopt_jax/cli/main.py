@@ -17,7 +17,18 @@ from typing import TextIO
 from esopt_jax import __version__
 from esopt_jax.errors import EsoptError
 
-COMMANDS = {"train": "train", "eval": "evaluate", "presets": "presets", "data": "data"}
+COMMANDS = {
+    "train": "train",
+    "eval": "evaluate",
+    "replay": "replay",
+    "presets": "presets",
+    "data": "data",
+    "env": "env",
+    "plot": "plot",
+    "watch": "watch",
+    "play": "play",
+    "doctor": "doctor",
+}
 """Subcommand -> module of `esopt_jax.cli`, each with `add_parser(commands)` and `run(args) -> int`."""
 
 _EPILOG = """\
@@ -25,7 +36,9 @@ start here:
   esopt presets                              what can be run
   esopt train quickstart                     tune a tiny agent on a CPU, in minutes
   esopt train quickstart --set es.seed=1     change any key of the config
-  esopt eval quickstart                      score the base model on held-out tasks
+  esopt train --resume DIR                   go on with a run that was stopped or killed
+  esopt eval DIR                             score what a run has learnt on held-out tasks
+  esopt play DIR                             watch one episode
 
 exit codes: 0 done, 2 bad input, 3 stopped with what it had kept, 130 interrupted"""
 
@@ -84,6 +97,7 @@ def _configure_logging(*, verbose: bool) -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     log = logging.getLogger("esopt_jax")
     log.handlers[:] = [handler]
+    log.propagate = False  # libraries that log at the root would make it say everything twice
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
 
 

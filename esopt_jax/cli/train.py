@@ -1,30 +1,43 @@
-"""`esopt train`: tune an agent and leave a run folder."""
+"""`esopt train`: tune an agent and leave a run folder, or go on with one."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from esopt_jax.config_reader import load_config
-from esopt_jax.errors import StoppedError
+from esopt_jax.errors import EsoptError, StoppedError
 
 if TYPE_CHECKING:
-    from esopt_jax.training.loop import Run
+    from esopt_jax.training.run import Run
+
+log = logging.getLogger(__name__)
 
 _DESCRIPTION = """\
 Tune the agent of a preset or YAML file and leave a run folder: resolved config, metrics, history, trajectories,
-final weights as a Hugging Face folder, summary and reward curve."""
+checkpoints, final weights as a Hugging Face folder, summary and reward curve. A run that was stopped or killed at any
+moment goes on with --resume DIR, to the same result."""
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register the command."""
     parser = commands.add_parser("train", help="tune an agent", description=_DESCRIPTION)
-    parser.add_argument("source", metavar="PRESET|FILE", help="name of a preset (see `esopt presets`) or a YAML file")
+    parser.add_argument(
+        "source", metavar="PRESET|FILE", nargs="?", help="name of a preset (see `esopt presets`) or a YAML file"
+    )
     add_set_option(parser)
     parser.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="where to write; must be new or empty (default: runs/<preset>-<n>)"
+    )
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR, under its own config")
+    parser.add_argument(
+        "--seeds",
+        metavar="0..4",
+        help="run several values of es.seed one after the other, in --run-dir/seed-N; given again, it goes on",
     )
 
 
@@ -43,27 +56,71 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
     started = time.perf_counter()
+    if (args.source is None) == (args.resume is None):
+        raise EsoptError("give a preset or a YAML file to start a run, or --resume DIR to go on with one")
+    if args.resume is not None:
+        if args.run_dir is not None or args.seeds is not None:
+            raise EsoptError("--resume goes on in its own folder with its own seed; leave out --run-dir and --seeds")
+        return _resume(args, started)
     config = load_config(args.source, args.overrides)
     from esopt_jax.training.run_folder import check_run_dir, next_run_dir
 
     run_dir = args.run_dir or next_run_dir(config.preset)
+    if args.seeds is not None:
+        return _train_seeds(args.seeds, config, run_dir)
     check_run_dir(run_dir)
 
-    from esopt_jax.reporting.curve import draw_curve
     from esopt_jax.training.compile_cache import use_compile_cache
     from esopt_jax.training.loop import train
-    from esopt_jax.training.summary import record_wall_s
 
     use_compile_cache()
+    return _finish(lambda: train(config, run_dir, started=started), run_dir)
+
+
+def _resume(args: argparse.Namespace, started: float) -> int:
+    from esopt_jax.training.compile_cache import use_compile_cache
+    from esopt_jax.training.resume import resume
+
+    use_compile_cache()
+    return _finish(lambda: resume(args.resume, args.overrides, started=started), args.resume)
+
+
+def _train_seeds(seeds: str, config: Any, root: Path) -> int:
+    from esopt_jax.training.compile_cache import use_compile_cache
+    from esopt_jax.training.seeds import parse_seeds, train_seeds
+
+    chosen = parse_seeds(seeds)
+    use_compile_cache()
+    found = train_seeds(config, chosen, root)
+    for seed in chosen:
+        _draw(root / f"seed-{seed}")
+    _print_aggregate(found, root)
+    return 0
+
+
+def _finish(work: Callable[[], Run], run_dir: Path) -> int:
+    """Run, draw the curve whatever comes of it, and print the result."""
     try:
-        result = train(config, run_dir, started=started)
+        result = work()
     except StoppedError:
-        draw_curve(run_dir)
+        _draw(run_dir)
         raise
-    draw_curve(result.folder)
-    record_wall_s(result.folder, time.perf_counter() - started)
+    from esopt_jax.training.summary import add_wall_s
+
+    drawing = time.perf_counter()
+    _draw(result.folder)
+    add_wall_s(result.folder, time.perf_counter() - drawing)
     _print_result(result)
     return 0
+
+
+def _draw(run_dir: Path) -> None:
+    from esopt_jax.reporting.curve import draw_curve
+
+    try:
+        draw_curve(run_dir)
+    except (OSError, EsoptError) as fault:  # a full disk, a folder that vanished: the run itself is what matters
+        log.warning("the curve cannot be drawn: %s", fault)
 
 
 def _print_result(run: Run) -> None:
@@ -90,3 +147,21 @@ def _results(summary: dict) -> list[tuple[str, dict]]:
     if summary["best_random"] is not None:
         rows.append(("best random perturbation", summary["best_random"]))
     return rows
+
+
+def _print_aggregate(found: dict, root: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{found['preset']}: held-out solve rate over {len(found['seeds'])} seeds")
+    for column, justify in (("", "left"), ("mean", "right"), ("sd", "right"), ("95 % interval", "right")):
+        table.add_column(column, justify=justify)
+    for name in ("base", "final", "gain", "best_random"):
+        if (record := found[name]) is not None:
+            low, high = record["ci95"] or (None, None)
+            interval = "" if low is None else f"{low:.3f} .. {high:.3f}"
+            sd = "" if record["sd"] is None else f"{record['sd']:.3f}"
+            table.add_row(name.replace("_", " "), f"{record['mean']:.3f}", sd, interval)
+    console = Console()
+    console.print(table)
+    console.print(f"run folders: {root}/seed-*", highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from esopt_jax.core.noise import noise_key, sample_noise
 from esopt_jax.types import NOISE_SPEC, LeafSpec
@@ -35,4 +36,4 @@ def fingerprint() -> str:
 
 @jax.jit
 def _product(x: jax.Array) -> jax.Array:
-    return jnp.matmul(x, x.T)
+    return jnp.matmul(x, x.T, precision=lax.Precision.HIGHEST)  # whatever a config asks for

@@ -119,6 +119,41 @@ def make_update(
     return update
 
 
+def update(
+    seed: jax.Array | int,
+    generation: jax.Array | int,
+    master: Master,
+    weights: Fitness,
+    *,
+    specs: Specs,
+    alpha: jax.Array | float,
+    plan: Plan = "full",
+    rank: int = 1,
+    antithetic: bool = False,
+    rounding: Rounding = "nearest",
+    multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+) -> tuple[Master, UpdateStats]:
+    """One update, for a notebook; a loop calls what `make_update` returns, whose arguments these are.
+
+    Example:
+        >>> from esopt_jax.types import LeafSpec
+        >>> specs = (LeafSpec("w", (3, 2), (None, None), 1, "normal", "w"),)
+        >>> master, _ = update(0, 0, {"w": jnp.ones((3, 2))}, jnp.array([1.0, -1.0]), specs=specs, alpha=0.1)
+        >>> bool((master["w"] != 1).all())
+        True
+    """
+    step = make_update(
+        specs,
+        population_size=np.shape(weights)[0],
+        plan=plan,
+        rank=rank,
+        antithetic=antithetic,
+        rounding=rounding,
+        multipliers=multipliers,
+    )
+    return step(seed, generation, master, weights, alpha)
+
+
 @partial(jax.jit, static_argnames="antithetic")
 def _draws(seed: jax.Array, generation: jax.Array, weights: jax.Array, *, antithetic: bool) -> tuple[Key, jax.Array]:
     """Keys and coefficients, both `[K]`, of the draws: one a member, or one an antithetic pair."""

@@ -1,1 +1,1 @@
-"""Pictures of finished runs; reads run folders and is imported by the command line alone."""
+"""Reports on runs, finished or not: pictures, a live view, episodes as text. Only `cli` imports it."""

@@ -1,14 +1,17 @@
-"""The reward curve of one run as a PNG: population fitness, and the held-out solve rate before and after.
+"""The reward curve of one run as a picture: population fitness, and the held-out solve rate before and after.
 
 Reads `metrics.jsonl` and `summary.json` of a run folder and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from esopt_jax.reporting.figure import finish_axes, new_figure, save_figure
+from esopt_jax.reporting.run_files import evaluation_rows, population_rows, read_metrics, read_summary
+from esopt_jax.training.run_folder import RunFolder
 
 _POPULATION, _BEST, _HELD_OUT, _BASE = "#4477aa", "#99bbdd", "#cc3311", "#777777"
 
@@ -18,30 +21,27 @@ def draw_curve(run_dir: Path, *, out: Path | None = None) -> Path:
 
     Args:
         run_dir: a run folder.
-        out: the PNG; by default `reward_curve.png` in the folder.
+        out: the picture; by default `reward_curve.png` in the folder.
 
     Returns:
-        The path of the PNG.
-    """
-    from matplotlib.figure import Figure  # draws with Agg; pyplot would keep global state and pick a window system
-    from matplotlib.ticker import MaxNLocator
+        The path of the picture.
 
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
-    figure = Figure(figsize=(7.2, 4.2), dpi=120, layout="constrained")
+    Raises:
+        EsoptError: a file of the run is damaged, or the picture cannot be written.
+    """
+    folder = RunFolder(run_dir)
+    rows, summary = read_metrics(folder), read_summary(folder) or {}
+    figure = new_figure()
     axes = figure.subplots()
-    _population(axes, [row for row in rows if "fitness/mean" in row])
-    _held_out(axes, [row for row in rows if "eval/solve_rate" in row])
+    _population(axes, population_rows(rows))
+    _held_out(axes, evaluation_rows(rows))
     _base_band(axes, summary.get("base"))
-    axes.set(xlabel="generation", ylabel="solve rate / mean reward", title=_title(summary))
+    axes.set(title=_title(summary, run_dir))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
+    finish_axes(axes, "solve rate / mean reward")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", frameon=False)
-    out = run_dir / "reward_curve.png" if out is None else out
-    figure.savefig(out)
-    return out
+    return save_figure(figure, run_dir / "reward_curve.png" if out is None else out)
 
 
 def _population(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -76,9 +76,11 @@ def _base_band(axes: Any, base: Mapping[str, Any] | None) -> None:
         axes.axhspan(*base["ci95"], color=_BASE, alpha=0.12, lw=0)
 
 
-def _title(summary: Mapping[str, Any]) -> str:
+def _title(summary: Mapping[str, Any], run_dir: Path) -> str:
+    if not summary:
+        return run_dir.absolute().name
     title = f"{summary['preset']}: {summary['task']}"
-    final = summary.get("final")
-    if final is not None and final["mean"] is not None:
-        title += f", {summary['base']['mean']:.2f} to {final['mean']:.2f} held-out"
+    base, final = summary.get("base"), summary.get("final")
+    if base and final and None not in (base["mean"], final["mean"]):
+        title += f", {base['mean']:.2f} to {final['mean']:.2f} held-out"
     return title if summary["status"] == "finished" else f"{title} ({summary['status']})"

@@ -43,7 +43,7 @@ def from_record(record: dict[str, Any]) -> Trajectory:
 
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
     """Write a `.jsonl.gz` file; a reader sees all of it or none. Equal episodes give equal bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # but not the run folder, should that have vanished
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         for trajectory in trajectories:

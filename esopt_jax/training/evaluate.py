@@ -12,22 +12,26 @@ from esopt_jax.core.master import base_view
 from esopt_jax.rollouts.population import rollout_model
 from esopt_jax.rollouts.sampler import Flags, make_sampling, sampling_flags
 from esopt_jax.training.scoring import Evaluation, score
-from esopt_jax.training.session import Session, load_parts, open_session
+from esopt_jax.training.session import Session, open_session
+from esopt_jax.training.source import Source, base_source
 from esopt_jax.types import Master, Params, Trajectory, View
 
 PRESET = "preset"
 
 
-def evaluate(config: Config) -> Evaluation:
-    """Score the model of a config on the held-out tasks of its environment, under the config's own sampling.
+def evaluate(source: Source | Config) -> Evaluation:
+    """Score a policy on the held-out tasks of its environment, under its config's own sampling.
+
+    Args:
+        source: what `load_source` returns; of a config, its base model.
 
     Raises:
         EsoptError: the config names something that cannot be had.
         StoppedError: every episode was lost to infrastructure errors.
     """
-    environment, model = load_parts(config)
-    with open_session(config, environment, model) as session:
-        return evaluate_view(session, policy_view(session, model.params), PRESET)[0]
+    source = base_source(source) if isinstance(source, Config) else source
+    with open_session(source.config, source.environment, source.model) as session:
+        return evaluate_view(session, policy_view(session, source.weights), PRESET)[0]
 
 
 def evaluate_view(session: Session, view: View, sampling: str) -> tuple[Evaluation, Sequence[Trajectory]]:

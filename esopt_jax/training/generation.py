@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from esopt_jax.config import ESConfig
+from esopt_jax.core.replay import Record
 from esopt_jax.core.schedules import schedule
 from esopt_jax.core.shaping import shape_fitness
 from esopt_jax.rollouts.fitness import population_fitness
@@ -30,27 +31,15 @@ class Generation:
     """What a population did and what follows for the weights.
 
     Attributes:
-        index: counted from 0.
-        sigma: perturbation scale.
-        alpha: step size.
-        cases: `[C]` indices of the training tasks.
+        record: what the history says of it.
         episodes: `[P][C * episodes_per_case]`.
-        fitness: `[P]` float32 as earned, before shaping.
-        weights: `[P]` float32 coefficients of the update; all 0 when there is none.
-        dropped: columns of `episodes` left out for all members because of faults.
         skipped: why there is no update, or None.
         rollout_s: seconds of perturbing and playing.
         perturb_s: seconds of it spent on perturbing.
     """
 
-    index: int
-    sigma: float
-    alpha: float
-    cases: tuple[int, ...]
+    record: Record
     episodes: list[list[Trajectory]]
-    fitness: np.ndarray
-    weights: np.ndarray
-    dropped: tuple[int, ...]
     skipped: str | None
     rollout_s: float
     perturb_s: float
@@ -84,19 +73,16 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
         center_cases=config.es.center_cases,
     )
     weights, skipped = coefficients(scored.fitness, config.es, index)
-    return Generation(
-        index=index,
+    record = Record(
+        generation=index,
         sigma=sigma,
         alpha=alpha,
-        cases=tuple(case for case, _ in cases),
-        episodes=episodes,
         fitness=scored.fitness,
         weights=weights,
-        dropped=scored.dropped,
-        skipped=skipped,
-        rollout_s=rollout_s,
-        perturb_s=views.seconds,
+        excluded=scored.dropped,
+        cases=tuple(case for case, _ in cases),
     )
+    return Generation(record, episodes, skipped, rollout_s=rollout_s, perturb_s=views.seconds)
 
 
 def scheduled(es: ESConfig, name: str, generation: int) -> float:

@@ -1,24 +1,28 @@
-"""`history.jsonl`: base model + this file = the final weights.
+"""`history.jsonl`: base model + this file = the weights after any generation.
 
     row 0       {"kind": "header", "schema", "noise_spec", "base_digest", "config_hash", "fingerprint", "es", "mesh"}
     then, for every generation g,
                 {"kind": "generation", "generation": g, "sigma", "alpha", "fitness", "weights", "excluded", "cases"}
                 {"kind": "applied", "generation": g, "digest"}
+    and, where a run went on under another platform or for longer than planned,
+                {"kind": "resumed", "fingerprint", "config_hash", "generations"}
 
 The generation row is on the disk before the update runs and holds the coefficients themselves, so that a replay never
 shapes fitness again; the applied row follows the update. Fitness and weights are exact float32 values.
+`history_reader` reads the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from esopt_jax.config import Config, config_hash, to_dict
-from esopt_jax.training.jsonl import append
+from esopt_jax.core.replay import Record
+from esopt_jax.training.jsonl import JsonlWriter, encode
+from esopt_jax.training.moments import At, Moment, pass_by
 from esopt_jax.types import NOISE_SPEC
 
 SCHEMA = 1
@@ -38,37 +42,17 @@ def header_row(config: Config, *, base_digest: str, fingerprint: str) -> dict[st
     }
 
 
-def generation_row(
-    generation: int,
-    *,
-    sigma: float,
-    alpha: float,
-    fitness: np.ndarray,
-    weights: np.ndarray,
-    excluded: Sequence[int],
-    cases: Sequence[int],
-) -> dict[str, Any]:
-    """What generation `generation` was, before its update.
-
-    Args:
-        generation: counted from 0.
-        sigma: perturbation scale.
-        alpha: step size, whether or not the update is skipped; then `weights` are all 0.
-        fitness: `[P]` float32.
-        weights: `[P]` float32 coefficients of the update.
-        excluded: columns of episodes (`episodes_per_case` to a case, in the order of `cases`) that were dropped for all
-            members because of faults.
-        cases: `[C]` indices of the training tasks played.
-    """
+def generation_row(record: Record) -> dict[str, Any]:
+    """What a generation was, before its update."""
     return {
         "kind": "generation",
-        "generation": generation,
-        "sigma": float(sigma),
-        "alpha": float(alpha),
-        "fitness": [float(x) for x in np.asarray(fitness, np.float32)],
-        "weights": [float(x) for x in np.asarray(weights, np.float32)],
-        "excluded": [int(x) for x in excluded],
-        "cases": [int(x) for x in cases],
+        "generation": record.generation,
+        "sigma": float(record.sigma),
+        "alpha": float(record.alpha),
+        "fitness": [float(x) for x in np.asarray(record.fitness, np.float32)],
+        "weights": [float(x) for x in np.asarray(record.weights, np.float32)],
+        "excluded": [int(x) for x in record.excluded],
+        "cases": [int(x) for x in record.cases],
     }
 
 
@@ -77,18 +61,28 @@ def applied_row(generation: int, digest: str) -> dict[str, Any]:
     return {"kind": "applied", "generation": generation, "digest": digest}
 
 
-class HistoryWriter:
+def resumed_row(config: Config, *, fingerprint: str) -> dict[str, Any]:
+    """What is different from here on: rows after it were computed under this fingerprint and config."""
+    generations = config.es.generations
+    return {
+        "kind": "resumed",
+        "fingerprint": fingerprint,
+        "config_hash": config_hash(config),
+        "generations": generations,
+    }
+
+
+class HistoryWriter(JsonlWriter):
     """Appends rows, each on the disk when `write` returns. A context manager."""
 
-    def __init__(self, path: Path) -> None:
-        self._stream = path.open("x", encoding="utf-8")
+    def __init__(self, path: Path, *, keep: int | None = None, at: At = pass_by) -> None:
+        """As `JsonlWriter`; a generation's row passes `Moment.HALF_ROW`."""
+        super().__init__(path, keep=keep)
+        self._at = at
 
-    def write(self, row: dict[str, Any]) -> None:
-        """Append one row and fsync it."""
-        append(self._stream, row, sync=True)
-
-    def __enter__(self) -> HistoryWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
+    def write_generation(self, record: Record) -> None:
+        """Append the row of a generation and wait until it is on the disk."""
+        line = encode(generation_row(record)) + "\n"
+        self.append(line[: len(line) // 2], sync=False)
+        self._at(Moment.HALF_ROW)
+        self.append(line[len(line) // 2 :])

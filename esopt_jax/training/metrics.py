@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one row a generation and one an evaluation, each on its way to the disk when it is written.
+"""`metrics.jsonl`: one row a generation and one an evaluation, each on the disk when it is written.
 
 `generation` counts from 0. Row g of the population describes members perturbed around the weights after g updates, and
 an evaluation at g scores those weights themselves, so that both share one axis. Names are TRL's where the meaning is
@@ -33,80 +33,78 @@ equal. A value that does not exist (a mean of nothing) is null.
     eval/ci_low, eval/ci_high     its 95 % interval
     eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults         as above
     time/eval_s                   seconds of the evaluation
+    wall_s                        seconds that the run has been going, over all its processes
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from esopt_jax.training.commit import Commit
+from esopt_jax.core.replay import Record
+from esopt_jax.core.update import UpdateStats
 from esopt_jax.training.generation import Generation
-from esopt_jax.training.jsonl import append
 from esopt_jax.training.memory import peak_rss_bytes
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.types import Trajectory
 
 
-class MetricsWriter:
-    """Appends rows and flushes each. A context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self._stream = path.open("x", encoding="utf-8")
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Append one row; a number that is not finite becomes null."""
-        append(self._stream, {name: _finite(value) for name, value in row.items()})
-
-    def __enter__(self) -> MetricsWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-
-def generation_metrics(generation: Generation, commit: Commit, *, compile_s: float, abandoned: int) -> dict[str, Any]:
-    """The row of one generation.
+def rollout_metrics(generation: Generation, *, abandoned: int) -> dict[str, Any]:
+    """The part of a generation's row that is known before its update, and that a replay could not tell again.
 
     Args:
         generation: what the population did.
-        commit: what became of the weights.
-        compile_s: seconds of it spent compiling.
         abandoned: workers given up so far.
     """
     episodes = episode_metrics([episode for own in generation.episodes for episode in own])
-    stats, fitness = commit.stats, generation.fitness
+    record = generation.record
+    return finite(
+        {
+            "generation": record.generation,
+            **episodes,
+            **record_metrics(record),
+            "abandoned_workers": abandoned,
+            "tokens_per_s": episodes["tokens"] / generation.rollout_s,
+            "time/rollout_s": generation.rollout_s,
+            "time/perturb_s": generation.perturb_s,
+        }
+    )
+
+
+def record_metrics(record: Record) -> dict[str, Any]:
+    """What the history itself tells of a generation."""
     return {
-        "generation": generation.index,
-        **episodes,
-        "fitness/mean": float(fitness.mean()),
-        "fitness/std": float(fitness.std()),
-        "fitness/best": float(fitness.max()),
-        "sigma": generation.sigma,
-        "alpha": generation.alpha,
-        "update_norm": 0.0 if stats is None else float(stats.update_norm),
-        "update/applied_fraction": math.nan if stats is None else float(stats.applied_fraction),
-        "update/cosine": math.nan if stats is None else float(stats.cosine),
-        "update/skipped": int(stats is None),
-        "excluded_cases": len(generation.dropped),
-        "abandoned_workers": abandoned,
-        "tokens_per_s": episodes["tokens"] / generation.rollout_s,
-        "time/rollout_s": generation.rollout_s,
-        "time/perturb_s": generation.perturb_s,
-        "time/update_s": commit.update_s,
-        "time/compile_s": compile_s,
-        **memory_metrics(),
+        "generation": record.generation,
+        "fitness/mean": float(record.fitness.mean()),
+        "fitness/std": float(record.fitness.std()),
+        "fitness/best": float(record.fitness.max()),
+        "sigma": record.sigma,
+        "alpha": record.alpha,
+        "excluded_cases": len(record.excluded),
     }
 
 
-def evaluation_metrics(updates: int, result: Evaluation, *, eval_s: float) -> dict[str, Any]:
-    """The row of one evaluation."""
-    return {"generation": updates, **result.metrics(), "time/eval_s": eval_s}
+def update_metrics(stats: UpdateStats | None, *, update_s: float) -> dict[str, Any]:
+    """The part that the update adds; `stats` is None when there was none."""
+    return finite(
+        {
+            "update_norm": 0.0 if stats is None else float(stats.update_norm),
+            "update/applied_fraction": math.nan if stats is None else float(stats.applied_fraction),
+            "update/cosine": math.nan if stats is None else float(stats.cosine),
+            "update/skipped": int(stats is None),
+            "time/update_s": update_s,
+        }
+    )
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with null for every number that is not finite, which JSON cannot say."""
+    bad = {name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+    return {name: None if name in bad else value for name, value in row.items()}
 
 
 def memory_metrics() -> dict[str, int]:
@@ -149,5 +147,6 @@ def _mean(values: Iterable[float]) -> float:
     return float(numbers.mean()) if len(numbers) else math.nan
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def evaluation_metrics(updates: int, result: Evaluation, *, eval_s: float) -> dict[str, Any]:
+    """The row of one evaluation."""
+    return finite({"generation": updates, **result.metrics(), "time/eval_s": eval_s})

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from esopt_jax import __version__
 from esopt_jax.config import Config
 
 _PACKAGES = ("jax", "jaxlib", "flax", "numpy", "optax", "safetensors", "tokenizers", "transformers")
-_FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "OMP_NUM_THREADS")
+FLAGS = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_THREEFRY_PARTITIONABLE",
+    "JAX_NUM_CPU_DEVICES",
+    "JAX_DISABLE_JIT",
+    "JAX_DEBUG_NANS",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+)
+"""Environment variables that change what is computed, where, or in how much memory."""
 
 
 def platform_record(config: Config) -> dict[str, Any]:
     """Versions, devices, flags, precision and git commit, ready for JSON."""
+    import jax
+
     return {
         "esopt_jax": __version__,
         "python": platform.python_version(),
@@ -28,14 +47,28 @@ def platform_record(config: Config) -> dict[str, Any]:
         "versions": {name: _version(name) for name in _PACKAGES},
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
-        "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
+        "flags": {name: without_home(os.environ[name]) for name in FLAGS if name in os.environ},
         "precision": {
             "compute": config.model.dtype,
             "master": config.es.master,
             "matmul": str(jax.config.jax_default_matmul_precision or "default"),
+            "deterministic": config.train.deterministic,
         },
         "git_commit": _git_commit(),
     }
+
+
+def without_home(text: str | Path) -> str:
+    """`text` with the home folder, which names a user, as `~`.
+
+    Example:
+        >>> without_home(Path.home() / "runs")
+        '~/runs'
+    """
+    home = os.path.expanduser("~").rstrip("/")
+    if not home.strip("~"):  # nobody's, or the root folder
+        return str(text)
+    return re.sub(r"(?<![\w./~-])" + re.escape(home) + r"(?![\w.-])", "~", str(text))
 
 
 def _version(package: str) -> str | None:

@@ -16,25 +16,26 @@ Report = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def progress(mode: Literal["auto", "rich", "plain", "none"], generations: int) -> Iterator[Report]:
+def progress(mode: Literal["auto", "rich", "plain", "none"], generations: int, *, done: int = 0) -> Iterator[Report]:
     """Yield the function that is told about every finished generation.
 
     Args:
         mode: `auto` is `rich` when standard error is a terminal, else `plain`.
         generations: how many there will be, for the bar and the ETA.
+        done: how many there are already, of a run that goes on.
     """
     if mode == "none":
         yield lambda row: None
     elif mode == "rich" or (mode == "auto" and _terminal()):
-        with _bar(generations) as report:
+        with _bar(generations, done) as report:
             yield report
     else:
         start = time.perf_counter()
-        yield lambda row: log.info(plain_line(row, generations, time.perf_counter() - start))
+        yield lambda row: log.info(plain_line(row, generations, time.perf_counter() - start, earlier=done))
 
 
-def plain_line(row: Mapping[str, Any], generations: int, elapsed_s: float) -> str:
-    """One line about one generation.
+def plain_line(row: Mapping[str, Any], generations: int, elapsed_s: float, *, earlier: int = 0) -> str:
+    """One line about one generation; `earlier` ones do not count in `elapsed_s`.
 
     Example:
         >>> row = {"generation": 9, "fitness/mean": 0.25, "fitness/best": 0.5, "sigma": 0.02, "tokens_per_s": 8123.4}
@@ -42,7 +43,7 @@ def plain_line(row: Mapping[str, Any], generations: int, elapsed_s: float) -> st
         'generation 10/40  fitness 0.250  best 0.500  sigma 0.02  8.1k tokens/s  ETA 0:01:00'
     """
     done = row["generation"] + 1
-    eta = timedelta(seconds=round(elapsed_s / done * (generations - done)))
+    eta = timedelta(seconds=round(elapsed_s / (done - earlier) * (generations - done)))
     return f"generation {done}/{generations}  {_scores(row)}  sigma {row['sigma']:.3g}  {_speed(row)}  ETA {eta}"
 
 
@@ -61,7 +62,7 @@ def _terminal() -> bool:
 
 
 @contextmanager
-def _bar(generations: int) -> Iterator[Report]:
+def _bar(generations: int, done: int) -> Iterator[Report]:
     from rich import progress as part
     from rich.console import Console
 
@@ -74,5 +75,5 @@ def _bar(generations: int) -> Iterator[Report]:
         part.TimeRemainingColumn(),
     )
     with part.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("train", total=generations, scores="", speed="compiling")
+        task = bar.add_task("train", total=generations, completed=done, scores="", speed="compiling")
         yield lambda row: bar.update(task, advance=1, scores=_scores(row), speed=_speed(row))

@@ -3,9 +3,12 @@
 What it holds:
 
     config.yaml               resolved config            metrics.jsonl             one row a generation, `metrics`
-    env.json                  versions and devices       trajectories/*.jsonl.gz   episodes worth reading
-    history.jsonl             what a replay needs        final/                    weights as a Hugging Face folder
+    env.json                  versions and devices       evaluations.jsonl         held-out scores, task by task
+    history.jsonl             what a replay needs        trajectories/*.jsonl.gz   episodes worth reading
+    checkpoints/              weights to go on from      final/                    weights as a Hugging Face folder
     summary.json              results, `summary`         reward_curve.png          drawn by the command line
+    lock                      held while a process writes here
+    pending.json              what the history does not say of the generation being applied
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ class RunFolder:
         """Versions, devices, flags, precision and commit."""
         return self.path / "env.json"
 
+    def env_after(self, updates: int) -> Path:
+        """The same of a process that went on elsewhere, after so many updates."""
+        return self.path / f"env_after_{updates:05d}.json"
+
     @property
     def history(self) -> Path:
         """Seeds, fitness and coefficients: all that a replay needs."""
@@ -48,6 +55,26 @@ class RunFolder:
     def summary(self) -> Path:
         """Results of the run."""
         return self.path / "summary.json"
+
+    @property
+    def evaluations(self) -> Path:
+        """Every held-out score, task by task."""
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def pending(self) -> Path:
+        """Metrics of the generation that is being applied, as far as a replay cannot tell them again."""
+        return self.path / "pending.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Weights that a resumed run need not replay."""
+        return self.path / "checkpoints"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes here."""
+        return self.path / "lock"
 
     @property
     def final(self) -> Path:
@@ -93,6 +120,20 @@ def check_run_dir(path: Path) -> None:
             raise EsoptError(f"run folder {str(path)!r} cannot be written: no permission in {str(nearest)!r}")
     except OSError as fault:
         raise EsoptError(f"run folder {str(path)!r} cannot be used: {fault.strerror}; give another --run-dir") from None
+
+
+def open_run_folder(path: Path) -> RunFolder:
+    """The folder of an existing run.
+
+    Raises:
+        EsoptError: there is none.
+    """
+    folder = RunFolder(path)
+    if not os.path.isdir(path):
+        raise EsoptError(f"run folder {str(path)!r} does not exist")
+    if not os.path.isfile(folder.config):
+        raise EsoptError(f"{str(path)!r} is no run folder: it holds no {folder.config.name}")
+    return folder
 
 
 def create_run_folder(path: Path, config_yaml: str) -> RunFolder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,17 @@ class Evaluation:
             "invalid_action_rate": self.invalid_action_rate,
             "faults": self.faults,
         }
+
+    def row(self) -> dict[str, Any]:
+        """All of it, as `evaluations.jsonl` holds it; `from_row` reads it back."""
+        return {**self.record(), "solved": self.solved.tolist(), "played": self.played.tolist()}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Evaluation:
+        """The inverse of `row`; keys that are not part of it are left out."""
+        values = {name: row[name] for name in ("mean", "episodes", "mean_turns", "invalid_action_rate", "faults")}
+        low, high = row["ci95"]
+        return cls(ci95=(low, high), solved=np.array(row["solved"], int), played=np.array(row["played"], int), **values)
 
     def metrics(self) -> dict[str, float]:
         """The part that `metrics.jsonl` holds."""

@@ -3,7 +3,7 @@
 Every key is always there; null means that the run did not get that far or did not ask for it.
 
     schema, preset, task, model, config_hash, noise_spec, fingerprint      what was run
-    status                        "finished", or "stopped" with the reason in `stopped_because`
+    status                        "running", "finished", or "stopped" with the reason in `stopped_because`
     es_seed, eval_seed, generations, population_size, train_episodes, sampling
     base, final                   {metric, mean, ci95, episodes, mean_turns, invalid_action_rate, faults}, held-out
     gain                          {mean, ci95} of final - base, paired by puzzle
@@ -12,20 +12,25 @@ Every key is always there; null means that the run did not get that far or did n
     updates_skipped               generations without an update, since fitness did not differ between members
     abandoned_workers             host threads given up because a call of the environment hung
     wall_s, compile_s, rollout_tokens, tokens_per_s, peak_rss_bytes, digest
+
+A run that was resumed counts all its processes; `wall_s` and `compile_s` of a killed one up to its last row of metrics.
 """
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from esopt_jax.config import Config, config_hash
-from esopt_jax.training.jsonl import write_json
+from esopt_jax.training.evaluate import PRESET, samplings
+from esopt_jax.training.evaluations import BEST_RANDOM, TUNED, EvaluationLog, Scored
+from esopt_jax.training.jsonl import read_json, write_json
 from esopt_jax.training.memory import peak_rss_bytes
 from esopt_jax.training.run_folder import RunFolder
+from esopt_jax.training.scoring import gain
 from esopt_jax.types import NOISE_SPEC
 
 SCHEMA = 1
@@ -35,7 +40,11 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "freq
 
 @dataclass(frozen=True)
 class Totals:
-    """What a run has done so far. `rollout_s` in seconds; `digest` is that of the weights after `generations`."""
+    """What a run has done so far. `rollout_s` in seconds; `digest` is that of the weights after `generations`.
+
+    `earlier_wall_s` and `earlier_compile_s` are those of the processes before this one, `earlier_abandoned` their
+    abandoned workers.
+    """
 
     digest: str
     generations: int = 0
@@ -44,27 +53,32 @@ class Totals:
     rollout_s: float = 0.0
     updates_skipped: int = 0
     abandoned_workers: int = 0
+    earlier_wall_s: float = 0.0
+    earlier_compile_s: float = 0.0
+    earlier_abandoned: int = 0
 
     def after(self, row: Mapping[str, Any], digest: str) -> Totals:
-        """The totals with the metrics row of one more generation."""
-        return Totals(
+        """The totals with the metrics row of one more generation; what a row cannot tell counts as nothing."""
+        return dataclasses.replace(
+            self,
             digest=digest,
             generations=self.generations + 1,
-            train_episodes=self.train_episodes + row["episodes"] + row["faults"],
-            rollout_tokens=self.rollout_tokens + row["tokens"],
-            rollout_s=self.rollout_s + row["time/rollout_s"],
-            updates_skipped=self.updates_skipped + row["update/skipped"],
-            abandoned_workers=row["abandoned_workers"],
+            train_episodes=self.train_episodes + row.get("episodes", 0) + row.get("faults", 0),
+            rollout_tokens=self.rollout_tokens + row.get("tokens", 0),
+            rollout_s=self.rollout_s + row.get("time/rollout_s", 0.0),
+            updates_skipped=self.updates_skipped + row.get("update/skipped", 0),
+            abandoned_workers=row.get("abandoned_workers", self.abandoned_workers),
         )
 
 
 def summarize(
     config: Config,
     totals: Totals,
+    evaluations: EvaluationLog,
     *,
+    status: str,
     stopped_because: str | None,
     fingerprint: str,
-    evaluations: Mapping[str, Any],
     wall_s: float,
     compile_s: float,
 ) -> dict[str, Any]:
@@ -73,12 +87,16 @@ def summarize(
     Args:
         config: resolved config.
         totals: what it did.
-        stopped_because: None for a run that finished.
+        evaluations: its held-out scores.
+        status: `running`, `stopped` or `finished`.
+        stopped_because: the reason of a run that stopped.
         fingerprint: of the platform.
-        evaluations: any of `base`, `final`, `gain`, `base_by_sampling`, `final_by_sampling`, `best_random`.
-        wall_s: since the start of the command.
+        wall_s: since the start of the command, and of the commands before it.
         compile_s: of it, spent compiling.
     """
+    last = config.es.generations
+    base, final = (evaluations.get(Scored(updates, TUNED, PRESET)) for updates in (0, last))
+    best = evaluations.get(Scored(last, BEST_RANDOM, PRESET))
     return {
         "schema": SCHEMA,
         "preset": config.preset,
@@ -87,7 +105,7 @@ def summarize(
         "config_hash": config_hash(config),
         "noise_spec": NOISE_SPEC,
         "fingerprint": fingerprint,
-        "status": "finished" if stopped_because is None else "stopped",
+        "status": status,
         "stopped_because": stopped_because,
         "es_seed": config.es.seed,
         "eval_seed": config.eval.seed,
@@ -97,12 +115,12 @@ def summarize(
         "updates_skipped": totals.updates_skipped,
         "abandoned_workers": totals.abandoned_workers,
         "sampling": {name: getattr(config.rollout, name) for name in _SAMPLING},
-        "base": evaluations.get("base"),
-        "final": evaluations.get("final"),
-        "gain": evaluations.get("gain"),
-        "base_by_sampling": evaluations.get("base_by_sampling"),
-        "final_by_sampling": evaluations.get("final_by_sampling"),
-        "best_random": evaluations.get("best_random"),
+        "base": None if base is None else base.record(),
+        "final": None if final is None else final.record(),
+        "gain": None if base is None or final is None else gain(base, final, seed=config.eval.seed),
+        "base_by_sampling": _by_sampling(config, evaluations, 0),
+        "final_by_sampling": _by_sampling(config, evaluations, last),
+        "best_random": None if best is None else best.record(),
         "wall_s": wall_s,
         "compile_s": compile_s,
         "rollout_tokens": totals.rollout_tokens,
@@ -112,7 +130,16 @@ def summarize(
     }
 
 
-def record_wall_s(run_dir: Path, wall_s: float) -> None:
-    """Correct `wall_s` of a written summary, once whoever called `train` has done its own share."""
+def _by_sampling(config: Config, evaluations: EvaluationLog, updates: int) -> dict[str, Any] | None:
+    """The records under every sampling, once all are there."""
+    found = {name: evaluations.get(Scored(updates, TUNED, name)) for name in samplings(config.rollout)}
+    if not config.eval.by_sampling or None in found.values():
+        return None
+    return {name: result.record() for name, result in found.items() if result is not None}
+
+
+def add_wall_s(run_dir: Path, seconds: float) -> None:
+    """Add to `wall_s` of a written summary what whoever called `train` has done since."""
     path = RunFolder(run_dir).summary
-    write_json(path, {**json.loads(path.read_text(encoding="utf-8")), "wall_s": wall_s})
+    summary = read_json(path)
+    write_json(path, {**summary, "wall_s": summary["wall_s"] + seconds})

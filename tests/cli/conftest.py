@@ -25,3 +25,4 @@ def own_logging() -> Iterator[None]:
     yield
     log.handlers[:] = handlers
     log.setLevel(level)
+    log.propagate = True

@@ -54,3 +54,15 @@ def test_more_reward_is_another_picture(tmp_path, rows):
 def test_run_that_stopped_early_still_has_a_curve(tmp_path, rows):
     _write(tmp_path, rows, status="stopped", base=_result(0.2) if rows else None, final=None)
     assert draw_curve(tmp_path).stat().st_size > 1000
+
+
+def test_run_that_is_being_written_has_a_curve(tmp_path, rows):
+    _write(tmp_path, rows, status="running", base=None, final=None)
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"generation": 6, "fit')
+    whole = draw_curve(tmp_path, out=tmp_path / "a.png").read_bytes()
+    _write(tmp_path, rows, status="running", base=None, final=None)
+    assert draw_curve(tmp_path, out=tmp_path / "b.png").read_bytes() == whole
+    (tmp_path / "summary.json").unlink()
+    assert draw_curve(tmp_path).stat().st_size > 1000
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,71 @@
+"""Replies of a model to prompts, outside any environment: for looking at a model in a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from esopt_jax.config import RolloutConfig
+from esopt_jax.errors import EsoptError
+from esopt_jax.models.load import Model
+from esopt_jax.rollouts.chat import load_chat
+from esopt_jax.rollouts.driver import Episode
+from esopt_jax.rollouts.engine import DevicePolicy, make_engine
+from esopt_jax.rollouts.sampler import make_sampling
+from esopt_jax.rollouts.workers import Fault
+from esopt_jax.types import Message, Task, View
+
+
+def generate(
+    model: Model,
+    prompts: Sequence[str | Sequence[Message]],
+    *,
+    params: View | None = None,
+    rollout: RolloutConfig | None = None,
+    seed: int = 0,
+) -> list[str]:
+    """One reply a prompt, all written at once.
+
+    Args:
+        model: as `load_model` read it.
+        prompts: user messages, or whole lists of chat messages.
+        params: weights to use instead of the model's own, such as `Run.params()` or a member's view.
+        rollout: sampling, `max_new_tokens` and `thinking`; `max_prompt_tokens` follows from the prompts.
+        seed: of the sampling; row i of equal prompts is sampled apart from row j.
+
+    Returns:
+        The texts, without their end token.
+
+    Raises:
+        EsoptError: no prompts, no usable tokenizer, or messages that its chat template refuses.
+    """
+    if not prompts:
+        raise EsoptError("prompts is empty; give at least one")
+    rollout = RolloutConfig() if rollout is None else rollout
+    chat = load_chat(model.folder, thinking=rollout.thinking, eos_ids=model.eos_ids)
+    ids = []
+    for prompt in chat.prompts([_conversation(prompt) for prompt in prompts]):
+        if isinstance(prompt, Fault):
+            raise EsoptError(prompt.reason)
+        ids.append(prompt)
+    rollout = dataclasses.replace(rollout, max_prompt_tokens=max(map(len, ids)))
+    engine = make_engine(model, chat, rollout=rollout, dtype=jnp.float32)
+    episodes = [Episode(member=0, case=row, episode=0, task=Task(""), seed=0) for row in range(len(ids))]
+    policy = DevicePolicy(
+        engine,
+        model.params if params is None else params,
+        episodes,
+        (1, len(ids)),
+        sampling=make_sampling(rollout),
+        seed=seed,
+        generation=0,
+        batched=False,
+    )
+    replies = policy.act(ids, [True] * len(ids), 0)
+    return [chat.text(tuple(row[:n].tolist())) for row, n in zip(replies.tokens, replies.lengths, strict=True)]
+
+
+def _conversation(prompt: str | Sequence[Message]) -> Sequence[Message]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt

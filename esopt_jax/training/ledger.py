@@ -1,0 +1,87 @@
+"""Where a run writes, and what its summary will say so far."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from esopt_jax.config import Config
+from esopt_jax.training.compile_clock import CompileClock
+from esopt_jax.training.evaluations import EvaluationLog
+from esopt_jax.training.history import HistoryWriter
+from esopt_jax.training.jsonl import JsonlWriter, write_json
+from esopt_jax.training.moments import At, Moment, pass_by
+from esopt_jax.training.run_folder import RunFolder
+from esopt_jax.training.stopping import StopRequest
+from esopt_jax.training.summary import Totals, summarize
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Ledger:
+    """The open files of a run and its running totals: kept up to date, since a run may stop anywhere.
+
+    Attributes:
+        config: resolved config.
+        folder: where everything is.
+        history: the write-ahead history.
+        metrics: one row a generation and one an evaluation.
+        evaluations: every held-out score.
+        clock: seconds spent compiling by this process.
+        totals: what the run has done, earlier processes included.
+        fingerprint: of the platform.
+        started: `time.perf_counter()` at which this process began.
+        evaluated: numbers of updates whose evaluation has its row of metrics.
+        monitor: is told every row of metrics.
+        stop: whether a signal has come.
+        passing: is told every moment.
+    """
+
+    config: Config
+    folder: RunFolder
+    history: HistoryWriter
+    metrics: JsonlWriter
+    evaluations: EvaluationLog
+    clock: CompileClock
+    totals: Totals
+    fingerprint: str
+    started: float
+    evaluated: set[int] = field(default_factory=set)
+    monitor: Callable[[Mapping[str, Any]], None] = lambda row: None
+    stop: StopRequest = field(default_factory=StopRequest)
+    passing: At = pass_by
+
+    def at(self, moment: Moment) -> None:
+        """Say where the run is; stops it if a signal asked for that."""
+        self.stop.check()
+        self.passing(moment)
+
+    def wall_s(self) -> float:
+        """Seconds that the run has been going, over all its processes."""
+        return self.totals.earlier_wall_s + time.perf_counter() - self.started
+
+    def write_metrics(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Put a row on the disk, with `wall_s`."""
+        row = {**row, "wall_s": self.wall_s()}
+        self.metrics.write(row)
+        self.monitor(row)
+        return row
+
+    def write_summary(self, status: str, stopped_because: str | None = None) -> dict[str, Any]:
+        """Replace `summary.json` by what there is now."""
+        summary = summarize(
+            self.config,
+            self.totals,
+            self.evaluations,
+            status=status,
+            stopped_because=stopped_because,
+            fingerprint=self.fingerprint,
+            wall_s=self.wall_s(),
+            compile_s=self.totals.earlier_compile_s + self.clock.seconds,
+        )
+        write_json(self.folder.summary, summary)
+        return summary

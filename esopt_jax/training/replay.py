@@ -1,0 +1,140 @@
+"""`esopt replay`: rebuild weights from base and history alone, and say whether they are those that the run had.
+
+Under the fingerprint of the run a replay is bitwise, or something was changed. Under another one normals and products
+differ in their last bits: the replay is then equal to tolerance, and compared with the weights themselves where the run
+still has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from esopt_jax.config_reader import load_config
+from esopt_jax.core.fingerprint import fingerprint
+from esopt_jax.core.master import master_value
+from esopt_jax.errors import EsoptError
+from esopt_jax.models.load import Model, load_model
+from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
+from esopt_jax.training.history_reader import History, read_history
+from esopt_jax.training.restore import Restored, base_master, restore
+from esopt_jax.training.run_folder import RunFolder, open_run_folder
+from esopt_jax.types import Master, Params
+
+TOLERANCE = 1e-4
+"""Largest difference, as a share of the largest weight, that two platforms may leave between replays."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Weights rebuilt from a history, and how they compare with those of the run.
+
+    Attributes:
+        updates: generations applied.
+        digest: of the rebuilt weights.
+        expected: digest that the history holds for them; None of a generation that was never confirmed.
+        verdict: "equal" (bit for bit), "equal to tolerance" (another platform; compared with the run's weights),
+            "another platform" (digests differ, and there are no weights to compare with) or "unconfirmed".
+        largest_difference: between rebuilt and recorded weights; None where there was nothing to compare.
+        compared_with: what was compared with, or None.
+        params: the rebuilt weights, float32 by leaf path.
+    """
+
+    updates: int
+    digest: str
+    expected: str | None
+    verdict: str
+    largest_difference: float | None
+    compared_with: str | None
+    params: Params
+
+
+def known_history(path: Path) -> History:
+    """The history in a file that must hold at least its header.
+
+    Raises:
+        EsoptError: it is absent, empty or damaged.
+    """
+    history = read_history(path)
+    if history is None:
+        raise EsoptError(f"{path} holds no complete header; it is no history")
+    return history
+
+
+def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path | None = None) -> Replay:
+    """Replay the run in a folder; its checkpoints and final weights are only compared with.
+
+    Args:
+        run_dir: the folder.
+        generation: updates to apply; by default all.
+        base: where the base model is, if it has moved.
+
+    Raises:
+        EsoptError: as `replay_file`.
+    """
+    folder = open_run_folder(run_dir)
+    base = load_config(folder.config).model.path if base is None else base
+    return _replay(known_history(folder.history), load_model(base), generation, folder)
+
+
+def replay_file(history: Path, *, base: str | Path, generation: int | None = None) -> Replay:
+    """Replay a history that has nothing else beside it.
+
+    Raises:
+        EsoptError: the base or the history is not what it was, or there is no such generation.
+    """
+    return _replay(known_history(history), load_model(base), generation, None)
+
+
+def _replay(history: History, model: Model, generation: int | None, folder: RunFolder | None) -> Replay:
+    updates = len(history.records) if generation is None else generation
+    restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=(1, 1))
+    marks = (history.header.base_digest, *history.digests)
+    expected = marks[updates] if updates < len(marks) else None
+    found, difference, where = {p: master_value(x) for p, x in restored.master.items()}, None, None
+    if expected is None:
+        verdict = "unconfirmed"
+    elif restored.digest == expected:
+        verdict = "equal"
+    else:
+        verdict = "another platform"
+        kept = None if folder is None else _recorded(folder, history, model, restored)
+        if kept is not None:
+            where, weights = kept
+            difference, verdict = _compare(found, weights), "equal to tolerance"
+    return Replay(updates, restored.digest, expected, verdict, difference, where, found)
+
+
+def _recorded(folder: RunFolder, history: History, model: Model, restored: Restored) -> tuple[str, Params] | None:
+    """The weights that the run itself left after so many updates, if they are still there."""
+    updates, like = restored.updates, restored.master
+    if updates in saved_checkpoints(folder.checkpoints):
+        try:
+            expected = history.digests[updates - 1]
+            master: Master = restore_checkpoint(folder.checkpoints, updates, expected, like=like)
+            return f"checkpoint of {updates} updates", {path: master_value(leaf) for path, leaf in master.items()}
+        except EsoptError:
+            pass  # damaged; perhaps the final weights are there
+    if updates == len(history.records) and folder.final.exists():
+        final = load_model(folder.final)
+        return "final weights", {p: master_value(x) for p, x in base_master(final, history.header.es).items()}
+    return None
+
+
+def _compare(rebuilt: Params, recorded: Params) -> float:
+    """Largest difference between two sets of weights.
+
+    Raises:
+        EsoptError: it is too large for two platforms.
+    """
+    difference = max(float(jnp.max(jnp.abs(rebuilt[path] - recorded[path]))) for path in rebuilt)
+    largest = max(float(np.max(np.abs(recorded[path]))) for path in recorded)
+    if not difference <= TOLERANCE * largest:
+        raise EsoptError(
+            f"the rebuilt weights differ from the recorded ones by up to {difference:.3g}, more than another platform "
+            f"explains (the largest weight is {largest:.3g}): the history or those weights were changed"
+        )
+    return difference

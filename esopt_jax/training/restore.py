@@ -1,0 +1,130 @@
+"""The weights of a run after any of its generations: the newest sound checkpoint before it, and a replay of the rest.
+
+Checkpoints that are damaged are passed over; without any, the base weights and the history suffice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from esopt_jax.config import ESConfig
+from esopt_jax.core.digest import digest
+from esopt_jax.core.master import make_master
+from esopt_jax.core.replay import replay
+from esopt_jax.core.update import Update, UpdateStats, make_update
+from esopt_jax.errors import EsoptError
+from esopt_jax.models.load import Model
+from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
+from esopt_jax.training.history_reader import History
+from esopt_jax.types import Master, Specs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Weights rebuilt from a run.
+
+    Attributes:
+        master: the weights.
+        digest: of them.
+        updates: how many updates lie behind them.
+        start: how many of these came with a checkpoint; the rest was replayed.
+        stats: what the last replayed update did; None when nothing was replayed or that update was skipped.
+        exact: whether every digest that the history knows was met.
+        seconds: of the last replayed update.
+    """
+
+    master: Master
+    digest: str
+    updates: int
+    start: int
+    stats: UpdateStats | None
+    exact: bool
+    seconds: float
+
+
+def base_master(model: Model, es: ESConfig) -> Master:
+    """The base weights in the format of a run; shares no memory with the model."""
+    return make_master(model.params, specs=model.specs, format=es.master)
+
+
+def run_update(specs: Specs, es: ESConfig) -> Update:
+    """The update of a run: live training, resume and replay all go through it."""
+    return make_update(
+        specs,
+        population_size=es.population_size,
+        plan=es.plan,
+        rank=es.rank,
+        antithetic=es.antithetic,
+        rounding=es.rounding,
+        multipliers=es.sigma_multipliers,
+    )
+
+
+def restore(
+    history: History,
+    model: Model,
+    *,
+    updates: int,
+    fingerprint: str,
+    mesh: tuple[int, int],
+    checkpoints: Path | None = None,
+) -> Restored:
+    """The weights after `updates` generations of a history.
+
+    Args:
+        history: of the run.
+        model: its base, with weights.
+        updates: how many generations to apply.
+        fingerprint: of this platform.
+        mesh: of this process.
+        checkpoints: the run's folder of checkpoints; None replays everything.
+
+    Raises:
+        EsoptError: the model is not the run's base, there are not so many generations, or the replay does not give the
+            digests of the history although the platform is the same.
+    """
+    if not 0 <= updates <= len(history.records):
+        raise EsoptError(f"generation {updates}: the history has 0 .. {len(history.records)}")
+    es = history.header.es
+    master = base_master(model, es)
+    mark = digest(master)
+    if mark != history.header.base_digest:
+        raise EsoptError(
+            f"the model in {str(model.folder)!r} is not the one that the run began with: its digest is {mark}, that of "
+            f"the run's base {history.header.base_digest}; give the right one with --base"
+        )
+    start = 0
+    if checkpoints is not None:
+        master, start, mark = _newest_checkpoint(checkpoints, history, updates, master)
+    same = es.plan == "full" or mesh == history.header.mesh
+    exact, stats = True, None
+    steps = replay(history.records[start:updates], master, seed=es.seed, update=run_update(model.specs, es))
+    began, seconds = time.perf_counter(), 0.0
+    for record, master, stats in steps:  # noqa: B007 (the last one is returned)
+        mark = digest(master)
+        began, seconds = (now := time.perf_counter()), now - began
+        if record.generation < len(history.digests) and mark != history.digests[record.generation]:
+            exact = False
+            if same and set(history.platforms[start : record.generation + 1]) == {fingerprint}:
+                raise EsoptError(
+                    f"replaying generation {record.generation} gives the digest {mark}, the history says "
+                    f"{history.digests[record.generation]}: the history was changed after it was written"
+                )
+    return Restored(master, mark, updates, start, stats, exact, seconds)
+
+
+def _newest_checkpoint(root: Path, history: History, updates: int, base: Master) -> tuple[Master, int, str]:
+    """The newest sound checkpoint that the history knows, at most `updates` long; else the base."""
+    for found in saved_checkpoints(root):
+        if 0 < found <= min(updates, len(history.digests)):
+            expected = history.digests[found - 1]
+            try:
+                return restore_checkpoint(root, found, expected, like=base), found, expected
+            except EsoptError as fault:
+                log.warning("%s; falling back to what is older", fault)
+    return base, 0, history.header.base_digest

@@ -1,0 +1,278 @@
+"""Resuming: what may change and what may not, what is damaged and what is only missing."""
+
+import json
+import shutil
+
+import pytest
+from same_run import check_same, without_times
+
+from esopt_jax.config_reader import load_config
+from esopt_jax.core import members, steps
+from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.training.jsonl import read
+from esopt_jax.training.loop import train
+from esopt_jax.training.moments import Moment
+from esopt_jax.training.resume import resume
+from esopt_jax.training.run import Run
+from esopt_jax.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def config(make_config):
+    return make_config(es__generations=4, eval__every=2, train__checkpoint_every=1)
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """A finished run."""
+    return train(config, tmp_path_factory.mktemp("whole") / "run").folder
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def left(config, tmp_path_factory):
+    """A run that stopped in its fourth generation: three checkpoints' worth of updates, two checkpoints kept."""
+    folder, passed = tmp_path_factory.mktemp("left") / "run", []
+
+    def at(moment):
+        passed.append(moment)
+        if passed.count(Moment.BEFORE_ROW) == 4:
+            raise EsoptError("enough")
+
+    with pytest.raises(EsoptError, match="enough"):
+        train(config, folder, at=at)
+    return folder
+
+
+@pytest.fixture
+def stopped(left, tmp_path):
+    return RunFolder(shutil.copytree(left, tmp_path / "run"))
+
+
+def content(folder):
+    return {str(p): p.read_bytes() for p in sorted(folder.path.rglob("*")) if p.is_file() and p.name != "lock"}
+
+
+def refused(folder, message, overrides=()):
+    """The run is refused, in one line, and its folder is as it was."""
+    before = content(folder)
+    with pytest.raises(EsoptError, match=message) as fault:
+        resume(folder.path, overrides)
+    assert fault.value.exit_code == 2 and "\n" not in str(fault.value)
+    assert content(folder) == before
+
+
+def test_it_goes_on_to_the_same_end(stopped, whole):
+    resume(stopped.path)
+    check_same(stopped.path, whole)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "es.sigma=0.2",
+            r"--set es.sigma=0.2 contradicts the run in .*, which has 0.1; leave it out, or start a new run",
+        ),
+        ("rollout.temperature=0.5", r"rollout.temperature=0.5 contradicts"),
+        ("env.options.x=1", r"env.options.x=1 contradicts"),
+        ("eval.episodes=8", "eval.episodes=8 contradicts"),
+        ("es.generations=2", "the run has 3 already"),
+        ("es.sigmma=1", "did you mean 'sigma'"),
+    ],
+)
+def test_what_would_change_the_result_is_refused(stopped, override, message):
+    refused(stopped, message, [override])
+
+
+def test_what_does_not_is_taken_over(stopped, whole):
+    resume(stopped.path, ["log.progress=none", "train.keep_checkpoints=1", "rollout.workers=2"])
+    assert load_config(stopped.config).rollout.workers == 2
+    assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
+    assert len(list(stopped.checkpoints.iterdir())) == 1
+
+
+def test_a_finished_run_is_refused_unless_it_is_extended(whole, config, make_config, tmp_path):
+    folder = RunFolder(shutil.copytree(whole, tmp_path / "run"))
+    refused(folder, "is finished after 4 generations; to extend it give --set es.generations=N")
+    resume(folder.path, ["es.generations=6"])
+    longer = train(make_config(es__generations=6, eval__every=2, train__checkpoint_every=1), tmp_path / "longer")
+    rows, wanted = (read(RunFolder(f).history)[1:] for f in (folder.path, longer.folder))
+    assert [row for row in rows if row["kind"] != "resumed"] == wanted
+    assert [row["generations"] for row in rows if row["kind"] == "resumed"] == [6]
+    assert without_times(Run(folder.path).summary) == without_times(longer.summary)
+    refused(folder, "is finished after 6 generations")
+
+
+def test_a_schedule_that_the_extension_would_bend_is_refused(make_config, tmp_path):
+    config = make_config(es__generations=2, es__sigma_schedule="cosine", es__sigma_end=0.05)
+    folder = RunFolder(train(config, tmp_path / "run").folder)
+    refused(
+        folder, r"generation 1 the sigma .* instead of 0.05: a 2-generation schedule cannot be", ["es.generations=3"]
+    )
+
+
+def test_a_config_edited_by_hand_is_refused(stopped):
+    stopped.config.write_text(stopped.config.read_text().replace("alpha: 0.1", "alpha: 0.3"))
+    refused(stopped, r"config.yaml was changed after the run began \(es.alpha\); put it back")
+
+
+def test_another_base_is_refused_and_a_moved_one_is_not(stopped, config, whole, tmp_path):
+    import tiny_agent
+
+    other = tiny_agent.write_model(tmp_path / "other", seed=1)
+    refused(stopped, "is not the one that the run began with: its digest is", [f"model.path={other}"])
+    moved = shutil.copytree(config.model.path, tmp_path / "moved")
+    resume(stopped.path, [f"model.path={moved}"])
+    assert Run(stopped.path).summary["digest"] == Run(whole).summary["digest"]
+
+
+def change_row(path, line, **changes):
+    rows = read(path)
+    rows[line].update(changes)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_another_noise_specification_is_refused(stopped):
+    change_row(stopped.history, 0, noise_spec=2)
+    refused(stopped, r"history.jsonl, line 1: noise_spec is 2; it must be 1")
+
+
+def test_a_bad_middle_row_is_refused(stopped):
+    change_row(stopped.history, 3, sigma="much")
+    refused(stopped, r"history.jsonl, line 4: sigma is 'much'; it must be a number")
+    lines = stopped.history.read_bytes().split(b"\n")
+    stopped.history.write_bytes(b"\n".join([*lines[:2], lines[2][:-5], *lines[3:]]))
+    refused(stopped, r"history.jsonl, line 3 is no valid row")
+
+
+def test_coefficients_that_were_changed_do_not_give_the_digests(stopped):
+    shutil.rmtree(stopped.checkpoints)
+    weights = read(stopped.history)[1]["weights"]
+    change_row(stopped.history, 1, weights=[*weights[:-1], 0.5])
+    refused(stopped, "replaying generation 0 gives the digest .* the history says .*: the history was changed")
+
+
+def test_damaged_checkpoints_are_passed_over(stopped, whole, caplog):
+    newest = stopped.checkpoints / "after_00003"
+    (newest / "SHA256SUMS").write_text("")
+    resume(stopped.path)
+    assert "after_00003' cannot be used" in caplog.text and "falling back" in caplog.text
+    assert Run(stopped.path).summary["digest"] == Run(whole).summary["digest"]
+
+
+def test_without_any_checkpoint_the_history_suffices(stopped, whole, caplog):
+    caplog.set_level("INFO")
+    shutil.rmtree(stopped.checkpoints)
+    resume(stopped.path)
+    assert "from the base model with 3 replayed" in caplog.text
+    assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
+
+
+@pytest.mark.parametrize("lost", ["metrics.jsonl", "evaluations.jsonl", "summary.json", "pending.json", "env.json"])
+def test_a_lost_file_does_not_lose_the_run(stopped, whole, lost):
+    (stopped.path / lost).unlink()
+    resume(stopped.path)
+    assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
+    assert Run(stopped.path).summary["final"] == Run(whole).summary["final"]
+    assert Run(stopped.path).summary["base"] == Run(whole).summary["base"]
+    rows = [row["generation"] for row in Run(stopped.path).metrics() if "fitness/mean" in row]
+    assert sorted(rows) == [0, 1, 2, 3]
+
+
+def test_a_lost_history_is_refused(stopped):
+    stopped.history.unlink()
+    refused(stopped, r"history.jsonl is missing or empty, though .*metrics.jsonl is not")
+
+
+def test_a_run_killed_before_its_header_was_whole_begins_anew(stopped, whole):
+    for path in (stopped.metrics, stopped.evaluations, stopped.summary, stopped.env):
+        path.unlink()
+    shutil.rmtree(stopped.checkpoints)
+    stopped.history.write_bytes(stopped.history.read_bytes()[:40])
+    resume(stopped.path)
+    check_same(stopped.path, whole)
+
+
+def test_broken_metrics_are_one_line(stopped):
+    stopped.metrics.write_bytes(b"nonsense\n" + stopped.metrics.read_bytes())
+    refused(stopped, r"metrics.jsonl, line 1 is no valid row")
+
+
+def test_folders_that_are_no_run(tmp_path):
+    with pytest.raises(EsoptError, match="does not exist"):
+        resume(tmp_path / "nothing")
+    with pytest.raises(EsoptError, match="is no run folder: it holds no config.yaml"):
+        resume(tmp_path)
+
+
+def test_another_platform_is_written_down(stopped, whole, monkeypatch, caplog):
+    """The fingerprint is what tells platforms apart; the arithmetic is the same here, so the weights are too."""
+    shutil.rmtree(stopped.checkpoints)
+    monkeypatch.setattr("esopt_jax.training.resume.fingerprint", lambda: "e" * 16)
+    resume(stopped.path)
+    rows = read(stopped.history)
+    assert [row["fingerprint"] for row in rows if row["kind"] == "resumed"] == ["e" * 16]
+    assert [row for row in rows if row["kind"] != "resumed"] == read(RunFolder(whole).history)
+
+
+def test_weights_of_another_platform_are_taken_as_they_come_and_said_to_be(stopped, monkeypatch, caplog):
+    """Under another fingerprint a digest that is not met is no damage."""
+    caplog.set_level("INFO")
+    shutil.rmtree(stopped.checkpoints)
+    change_row(stopped.history, 2, digest="0" * 32)
+    monkeypatch.setattr("esopt_jax.training.resume.fingerprint", lambda: "e" * 16)
+    resume(stopped.path)
+    assert "computed on another platform, so equal to tolerance only" in caplog.text
+
+
+def test_live_resume_and_replay_share_the_compiled_programs(config, whole, stopped, tmp_path):
+    """A second formulation of perturbation or update would be a second entry in the caches of their programs."""
+    train(config, tmp_path / "warm")
+    programs = steps.update_pool, steps.update_large, members.pooled_members, members.large_members
+    before = [program._cache_size() for program in programs]
+    assert sum(before) > 0
+    shutil.rmtree(stopped.checkpoints)
+    resume(stopped.path)
+    Run(whole).replay()
+    Run(whole).params(2)
+    assert [program._cache_size() for program in programs] == before
+
+
+def test_nothing_but_core_update_moves_weights():
+    """And no other module of the package calls those programs or writes one of its own."""
+    import re
+    from pathlib import Path
+
+    import esopt_jax
+
+    package = Path(esopt_jax.__file__).parent
+    callers = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if re.search(r"\b(update_pool|update_large|sum_window|sum_pool)\(", path.read_text())
+    }
+    assert callers == {"core/update.py", "core/steps.py", "core/estimate.py"}
+    makers = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if re.search(r"\bmake_update\(", path.read_text())
+    }
+    assert makers == {"core/update.py", "training/restore.py"}
+
+
+def test_a_stop_while_going_on_counts_what_was_before(stopped, whole):
+    def at(moment):
+        if moment == Moment.AFTER_APPLIED:
+            raise StoppedError("again")
+
+    with pytest.raises(StoppedError, match="again"):
+        resume(stopped.path, at=at)
+    summary = Run(stopped.path).summary
+    assert summary["generations"] == 3 and summary["train_episodes"] == 3 * 64
+    resume(stopped.path)
+    check_same(stopped.path, whole)
+    assert Run(stopped.path).summary["wall_s"] > summary["wall_s"]

@@ -1,0 +1,181 @@
+"""Signals, full disks and vanished folders: one line, and the run goes on later to the same result."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from same_run import check_same
+
+from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.training.loop import train
+from esopt_jax.training.moments import Moment
+from esopt_jax.training.resume import resume
+from esopt_jax.training.run import Run
+from esopt_jax.training.run_folder import RunFolder
+from esopt_jax.training.stopping import InterruptedRunError, StopSignal, as_stop, stop_signals
+
+
+@pytest.fixture(scope="module")
+def config(make_config):
+    return make_config(es__generations=3, train__checkpoint_every=2)
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(config, folder)
+    return folder
+
+
+def send_at(number, moment, nth=1):
+    """Send this process a signal when the run gets there."""
+    left = nth
+
+    def at(now):
+        nonlocal left
+        left -= now == moment
+        if left == 0 and now == moment:
+            os.kill(os.getpid(), number)
+
+    return at
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signals_stop_a_run_which_then_goes_on(config, whole, tmp_path, number):
+    before = signal.getsignal(number)
+    with pytest.raises(StoppedError, match=rf"stopped by {number.name} .*--resume goes on") as stop:
+        train(config, tmp_path / "run", at=send_at(number, Moment.UPDATE, 2))
+    assert stop.value.exit_code == 3 and signal.getsignal(number) == before
+    summary = Run.load(tmp_path / "run").summary
+    assert (summary["status"], summary["stopped_because"]) == ("stopped", f"stopped by {number.name}")
+    resume(tmp_path / "run")
+    check_same(tmp_path / "run", whole)
+
+
+def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path):
+    with pytest.raises(InterruptedRunError, match="interrupted .*--resume") as stop:
+        train(config, tmp_path / "run", at=send_at(signal.SIGINT, Moment.EVALUATION))
+    assert stop.value.exit_code == 130
+    resume(tmp_path / "run")
+    check_same(tmp_path / "run", whole)
+
+
+def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stop_signals() as request:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except StopSignal:
+            pass
+        request.check()
+        raise AssertionError("not stopped")
+
+
+def test_stopped_three_times_the_history_is_that_of_a_run_that_never_was(config, whole, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        train(config, folder, at=send_at(signal.SIGTERM, Moment.AFTER_ROW))
+    for moment in (Moment.HALF_ROW, Moment.AFTER_APPLIED):
+        with pytest.raises(StoppedError):
+            resume(folder, at=send_at(signal.SIGTERM, moment))
+    resume(folder)
+    check_same(folder, whole)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "x"), "the disk is full ('x'): free some space"),
+        (OSError(errno.EDQUOT, "Quota"), "the disk is full: free some space"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "run/y"), "a file or folder vanished ('run/y')"),
+        (PermissionError(errno.EACCES, "Permission denied", "z"), "Permission denied ('z')"),
+    ],
+)
+def test_what_the_system_refuses_is_said_in_one_line(fault, message):
+    stop = as_stop(fault)
+    assert isinstance(stop, StoppedError) and str(stop) == message
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs of 8 MB, which only root can mount."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE_ROW, Moment.HALF_ROW, Moment.AFTER_APPLIED, Moment.BEFORE_SUMS])
+def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(config, whole, small_disk, moment):
+    ballast = small_disk / "ballast"
+
+    def at(now):
+        if now == moment and not ballast.exists():
+            with ballast.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space"):
+                for size in (4096, 1):
+                    while True:
+                        stream.write(b"x" * size)
+
+    with pytest.raises(StoppedError, match=r"disk is full|No space left|cannot be written"):
+        train(config, small_disk / "run", at=at)
+    ballast.unlink()
+    resume(small_disk / "run")
+    check_same(small_disk / "run", whole)
+
+
+def test_a_disk_too_small_for_a_checkpoint_is_said_before_it_is_written(config, whole, small_disk):
+    ballast = small_disk / "ballast"
+
+    def at(now):
+        if now == Moment.AFTER_APPLIED and not ballast.exists():
+            ballast.write_bytes(b"x" * 7_500_000)
+
+    with pytest.raises(StoppedError, match=r"checkpoint .* the disk is full: it needs .* GB, .* GB are free") as stop:
+        train(config, small_disk / "run", at=at)
+    assert "\n" not in str(stop.value) and Run(small_disk / "run").summary["status"] == "stopped"
+    ballast.unlink()
+    resume(small_disk / "run")
+    check_same(small_disk / "run", whole)
+
+
+def test_a_folder_that_vanishes_is_one_line(config, tmp_path):
+    def at(now):
+        if now == Moment.AFTER_APPLIED:
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    with pytest.raises(StoppedError, match=r"vanished|cannot be written") as stop:
+        train(config, tmp_path / "run", at=at)
+    assert "\n" not in str(stop.value)
+
+
+def test_a_clock_that_runs_backwards_changes_nothing(config, whole, tmp_path, monkeypatch):
+    now = time.time()
+
+    def backwards():
+        nonlocal now
+        now -= 3600
+        return now
+
+    monkeypatch.setattr(time, "time", backwards)
+    monkeypatch.setattr(time, "time_ns", lambda: int(backwards() * 1e9))
+    train(config, tmp_path / "run")
+    check_same(tmp_path / "run", whole)
+    assert all(0 < row["wall_s"] < 600 for row in Run(tmp_path / "run").metrics())
+
+
+def test_an_unreadable_folder_is_one_line(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    RunFolder(folder).history.unlink()
+    RunFolder(folder).history.mkdir()  # nobody, not even root, reads that as a file
+    with pytest.raises(EsoptError, match=r"history\.jsonl cannot be read: Is a directory"):
+        resume(folder, ["es.generations=5"])
