@@ -1,11 +1,10 @@
-"""The single schema of a run: frozen dataclasses, what their values may be, and their written form."""
+"""The single schema of a run: frozen dataclasses and their written form. `config_problems` says what is allowed."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -151,88 +150,6 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     log: LogConfig = field(default_factory=LogConfig)
-
-
-# --- validation -------------------------------------------------------------------------------------------------------
-
-
-def problems(config: Config) -> list[str]:
-    """Everything that is wrong with the values of `config`, each with the fix; empty when it can run."""
-    found: list[str] = []
-
-    def check(ok: bool, key: str, allowed: str) -> None:
-        if not ok:
-            node: Any = config
-            for name in key.split("."):
-                node = getattr(node, name)
-            found.append(f"{key} is {node!r}; it must be {allowed}")
-
-    es, rollout, ev = config.es, config.rollout, config.eval
-    check(bool(config.preset), "preset", "a name, since run folders are called after it")
-    for section in ("es", "rollout", "eval", "train"):
-        for name, value in vars(getattr(config, section)).items():
-            if isinstance(value, int) and name != "seed":
-                check(value < 2**31, f"{section}.{name}", "below 2^31")
-    check(0 <= es.seed < 2**32, "es.seed", "in 0 .. 2^32-1")
-    check(0 <= ev.seed < 2**32, "eval.seed", "in 0 .. 2^32-1")
-    check(es.population_size >= 2, "es.population_size", "at least 2, since fitness is compared between members")
-    check(es.generations >= 0, "es.generations", "0 or more")
-    for name in ("sigma", "alpha"):
-        start, end = getattr(es, name), getattr(es, f"{name}_end")
-        check(_at_least_0(start), f"es.{name}", "a finite number, 0 or more")
-        check(end is None or _at_least_0(end), f"es.{name}_end", "a finite number, 0 or more, or null")
-        check(getattr(es, f"{name}_warmup") >= 0, f"es.{name}_warmup", "0 or more generations")
-    if _at_least_0(es.sigma) and _at_least_0(es.alpha):
-        check(es.sigma > 0 or es.alpha == 0, "es.sigma", "above 0 while es.alpha is not 0")
-    alpha_end = es.alpha if es.alpha_end is None else es.alpha_end
-    if es.sigma_end == 0 and (alpha_end != 0 or es.alpha_schedule == "constant") and es.alpha != 0:
-        found.append(
-            "es.sigma_end is 0 while alpha is not: the last update would be noise; end sigma above 0, or alpha at 0 too"
-        )
-    check(es.rank >= 1, "es.rank", "at least 1")
-    check(
-        0 <= es.members_per_pass <= max(es.population_size, 0),
-        "es.members_per_pass",
-        "0 (all) or 1 .. es.population_size",
-    )
-    if es.antithetic:
-        check(es.population_size % 2 == 0, "es.population_size", "even when es.antithetic is true")
-    for group, value in es.sigma_multipliers.items():
-        if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
-            found.append(
-                f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, "
-                "values 0 or more"
-            )
-    for name in ("cases", "episodes_per_case", "max_turns", "max_new_tokens", "max_prompt_tokens", "workers"):
-        check(getattr(rollout, name) >= 1, f"rollout.{name}", "at least 1")
-    check(_at_least_0(rollout.temperature), "rollout.temperature", "a finite number, 0 (greedy) or more")
-    check(rollout.top_k >= 0, "rollout.top_k", "0 (off) or more")
-    check(0 < rollout.top_p <= 1, "rollout.top_p", "above 0 and at most 1 (off)")
-    check(0 <= rollout.min_p < 1, "rollout.min_p", "0 (off) or more and below 1")
-    check(math.isfinite(rollout.presence_penalty), "rollout.presence_penalty", "a finite number")
-    check(math.isfinite(rollout.frequency_penalty), "rollout.frequency_penalty", "a finite number")
-    check(
-        rollout.repetition_penalty > 0 and math.isfinite(rollout.repetition_penalty),
-        "rollout.repetition_penalty",
-        "above 0",
-    )
-    check(rollout.step_timeout_s > 0, "rollout.step_timeout_s", "above 0 seconds")
-    check(rollout.step_retries >= 0, "rollout.step_retries", "0 or more")
-    check(ev.every >= 0, "eval.every", "0 (before and after only) or more")
-    check(ev.repeats >= 1, "eval.repeats", "at least 1")
-    check(ev.episodes >= 1, "eval.episodes", "at least 1")
-    check(ev.rows >= 0, "eval.rows", "0 (all at once) or more")
-    check(min(config.train.mesh) >= 1, "train.mesh", "two positive numbers: (member, model)")
-    check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
-    check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
-    return found
-
-
-def _at_least_0(x: float) -> bool:
-    return math.isfinite(x) and x >= 0
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def to_dict(config: Config) -> dict[str, Any]:

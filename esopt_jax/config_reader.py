@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from esopt_jax.config import Config, problems
+from esopt_jax.config import Config
+from esopt_jax.config_problems import problems
 from esopt_jax.config_values import coerce, one_line, parse_yaml, shown
 from esopt_jax.errors import EsoptError, did_you_mean
 

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from esopt_jax.config import Config, config_hash, problems, to_yaml
+from esopt_jax.config import Config, config_hash, to_yaml
+from esopt_jax.config_problems import problems
 from esopt_jax.config_reader import from_dict, load_config, preset_names
 from esopt_jax.errors import EsoptError
 

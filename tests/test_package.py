@@ -30,6 +30,34 @@ def test_importing_every_part_loads_only_jax_and_touches_no_device():
     assert run(f"import {parts}; {touched}").strip() == "False"
 
 
-def test_public_names_exist():
+PUBLIC = """load_config train resume Run evaluate load_source load_model generate sample_noise perturb update
+make_environment EsoptError StoppedError __version__"""
+
+
+def test_the_public_surface_is_this_and_is_documented():
+    assert set(esopt_jax.__all__) == set(PUBLIC.split())
     for name in esopt_jax.__all__:
-        assert getattr(esopt_jax, name) is not None, name
+        thing = getattr(esopt_jax, name)
+        assert name == "__version__" or (thing.__doc__ and thing.__module__.startswith("esopt_jax."))
+
+
+def test_every_public_function_shows_an_example():
+    errors = {"EsoptError", "StoppedError", "__version__"}
+    for name in set(esopt_jax.__all__) - errors:
+        assert ">>> " in getattr(esopt_jax, name).__doc__, name
+
+
+def test_a_run_is_read_through_these():
+    methods = {
+        "load",
+        "config",
+        "summary",
+        "history",
+        "metrics",
+        "evaluations",
+        "episodes",
+        "params",
+        "replay",
+        "restore",
+    }
+    assert {name for name in vars(esopt_jax.Run) if not name.startswith("_")} == {*methods, "folder"} - {"folder"}

@@ -56,6 +56,27 @@ def test_your_own_environment_trains(tmp_path):
     assert len(episodes) == 4 and not any("ended" in turn.info for episode in episodes for turn in episode.turns)
 
 
+def test_the_python_interface_runs_as_printed(tmp_path, monkeypatch):
+    import esopt_jax
+
+    small = ["es.generations=10", "es.population_size=4", "rollout.cases=2", "eval.episodes=4", "log.progress=none"]
+    small += ["eval.by_sampling=false", "eval.best_random=false"]
+    whole = esopt_jax.load_config
+    monkeypatch.setattr(
+        esopt_jax, "load_config", lambda name, overrides: whole(name, [*overrides, *small]), raising=False
+    )
+    monkeypatch.chdir(tmp_path)
+    space: dict = {}
+    exec(compile(block("Run.load"), "README.md", "exec"), space)
+    assert len(space["rows"]) == 12 and len(space["episodes"]) == 4 and space["weights"]
+
+
+def test_every_command_is_named():
+    from esopt_jax.cli.main import COMMANDS
+
+    assert {command for command in COMMANDS if f"esopt {command}" in README} == set(COMMANDS)
+
+
 def test_every_named_file_exists():
     for path in re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"`((?:notebooks|experiments)/[\w./-]+)`", README):
         assert (ROOT / path).exists(), f"README names {path}, which does not exist"

@@ -35,6 +35,10 @@ def make_environment(name: str, *, prompt: str | None = None, options: Mapping[s
     Raises:
         EsoptError: unknown name, an import that fails, options that are unknown, missing or refused by the factory, or
             a result that is not an environment.
+
+    Example:
+        >>> len(make_environment("sudoku", prompt="compact", options={"size": 4, "mask": 6}).tasks("eval")) > 500
+        True
     """
     factory = _find_factory(name)
     options = dict(options or {})

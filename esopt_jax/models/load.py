@@ -49,6 +49,11 @@ def load_model(path: str | Path) -> Model:
 
     Raises:
         EsoptError: in one line, for a folder that is absent or incomplete and for weights that do not fit its config.
+
+    Example:
+        >>> model = load_model("builtin:sudoku-4x4")
+        >>> len(model.specs) == len(model.params), model.folder.name
+        (True, 'sudoku-4x4')
     """
     folder = resolve_folder(path)
     config = read_json(folder / "config.json")

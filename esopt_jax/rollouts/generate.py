@@ -40,6 +40,12 @@ def generate(
 
     Raises:
         EsoptError: no prompts, no usable tokenizer, or messages that its chat template refuses.
+
+    Example:
+        >>> from esopt_jax.models.load import load_model
+        >>> model = load_model("builtin:sudoku-4x4")
+        >>> len(generate(model, ["2", "3"], rollout=RolloutConfig(temperature=0, max_new_tokens=4)))
+        2
     """
     if not prompts:
         raise EsoptError("prompts is empty; give at least one")

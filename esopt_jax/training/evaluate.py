@@ -28,6 +28,11 @@ def evaluate(source: Source | Config) -> Evaluation:
     Raises:
         EsoptError: the config names something that cannot be had.
         StoppedError: every episode was lost to infrastructure errors.
+
+    Example:
+        >>> from esopt_jax.config_reader import load_config
+        >>> evaluate(load_config("smoke", ["eval.episodes=4"])).episodes
+        4
     """
     source = base_source(source) if isinstance(source, Config) else source
     with open_session(source.config, source.environment, source.model) as session:

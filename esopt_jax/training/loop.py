@@ -64,6 +64,14 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
         EsoptError: bad input. If it shows only once the run goes, the folder holds what there was.
         StoppedError: infrastructure errors, a full disk or a signal; the folder holds what there was, its summary says
             why, and `resume` goes on from there.
+
+    Example:
+        >>> import tempfile
+        >>> from esopt_jax.config_reader import load_config
+        >>> config = load_config("smoke", ["es.generations=1", "eval.episodes=4", "log.progress=none"])
+        >>> run = train(config, tempfile.mkdtemp())
+        >>> run.summary["status"], run.summary["train_episodes"], len(run.metrics())
+        ('finished', 32, 3)
     """
     started = time.perf_counter() if started is None else started
     run_dir = next_run_dir(config.preset) if run_dir is None else Path(run_dir)

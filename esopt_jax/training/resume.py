@@ -59,6 +59,14 @@ def resume(
         EsoptError: there is no such run, it is finished, something in the folder is damaged, or it contradicts what is
             asked for; the folder is as it was.
         StoppedError: as `train`.
+
+    Example:
+        >>> import tempfile
+        >>> from esopt_jax.training.loop import train
+        >>> keep = ["es.sigma_schedule=constant", "eval.episodes=4", "log.progress=none"]
+        >>> run = train(load_config("smoke", [*keep, "es.generations=1"]), tempfile.mkdtemp())
+        >>> resume(run.folder, ["es.generations=2"]).summary["generations"]
+        2
     """
     started = time.perf_counter() if started is None else started
     folder = open_run_folder(Path(run_dir))

@@ -25,7 +25,24 @@ from esopt_jax.types import Params, Trajectory
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder. Everything is read when asked for, so a run that still goes on can be looked at too."""
+    """A run folder. Everything is read when asked for, so a run that still goes on can be looked at too.
+
+    Example:
+        >>> import tempfile
+        >>> from esopt_jax import load_config, train
+        >>> config = load_config("smoke", ["es.generations=2", "eval.episodes=4", "log.progress=none"])
+        >>> run = Run.load(train(config, tempfile.mkdtemp()).folder)
+        >>> [row["fitness/mean"] for row in run.metrics() if "fitness/mean" in row] == [
+        ...     float(record.fitness.mean()) for record in run.history().records
+        ... ]
+        True
+        >>> run.replay().verdict
+        'equal'
+        >>> {episode.generation for episode in run.episodes()}
+        {1}
+        >>> sum(leaf.size for leaf in run.params(1).values()) > 80_000
+        True
+    """
 
     folder: Path
 

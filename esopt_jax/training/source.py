@@ -66,6 +66,11 @@ def load_source(
 
     Raises:
         EsoptError: there is no such thing, or it cannot be read.
+
+    Example:
+        >>> source = load_source("quickstart", ["env.options.mask=8"])
+        >>> source.updates, source.config.env.options["mask"]
+        (0, 8)
     """
     if not os.path.isdir(source):
         config = load_config(source, [*overrides, *([] if base is None else [f"model.path={base}"])])

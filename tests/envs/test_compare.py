@@ -48,6 +48,7 @@ DIFFERENT = [
     ([[1], [2]], [[1], [3]]),
     ({"a": 1}, {"a": 2}),
     ({"a": 1}, {"b": 1}),
+    ({"a": 1, "b": 2}, {"a": 1}),
     ({1, 2}, {1, 3}),
     (Pair(1, [2]), Pair(1, [3])),
     (Plain(1), Plain(2)),
@@ -61,7 +62,7 @@ DIFFERENT = [
     (random.Random(1), drawn(1)),
     (np.zeros(3), np.zeros(4)),
     (np.zeros(3), np.array([0.0, 0.0, 1.0])),
-    (np.zeros(3), np.zeros(3, np.float32)),
+    (np.zeros(3, np.int64), np.zeros(3, np.float64)),
     (np.random.default_rng(1), np.random.default_rng(2)),
     (float("nan"), 0.0),
 ]

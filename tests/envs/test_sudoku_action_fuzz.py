@@ -64,6 +64,17 @@ almost = st.lists(
     ),
     max_size=12,
 ).map("".join)
+WRONG = ["ſet", "ｓet", "st", "", "+1", "-1", "1.", "01", "00", "٣", "３", "³", "\n", "\u00a0", ",", " \n", "1_0"]
+
+
+@st.composite
+def nearly(draw):
+    """A move of which one part is none."""
+    parts = list(draw(moves))
+    parts[draw(st.integers(2, 8))] = draw(st.sampled_from(WRONG))
+    return "".join(parts)
+
+
 anything = st.one_of(st.text(), st.text(alphabet="setSET 0123\t\n</think>"), almost, moves.map("".join))
 
 
@@ -81,7 +92,7 @@ def test_both_parsers_say_the_same_of_any_text(examples):
     accepted = []
 
     @settings(SETTINGS, max_examples=examples)
-    @given(st.one_of(anything, damaged()))
+    @given(st.one_of(anything, damaged(), nearly()))
     @example("set 1 1 1" + "9" * 10_000)
     @example("set " * 10_000)
     @example(f"{END * 3}set 1 1 1")
@@ -91,6 +102,14 @@ def test_both_parsers_say_the_same_of_any_text(examples):
 
     run()
     assert 0.1 < sum(accepted) / len(accepted) < 0.9, "the replies must be of both kinds"
+
+
+def test_one_wrong_part_is_one_too_many():
+    for position in range(7):
+        for wrong in WRONG:
+            parts = ["set", " ", "3", "\t", "4", "  ", "5"]
+            parts[position] = wrong
+            assert parse_action("".join(parts)) is None and oracle("".join(parts)) is None, parts
 
 
 @lengths

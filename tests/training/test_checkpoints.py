@@ -109,11 +109,15 @@ def test_of_200_flipped_bits_none_is_restored_silently(copy):
 def test_every_file_cut_short_or_missing_is_found(copy):
     for path in files(copy):
         text = path.read_bytes()
-        for damage in (lambda: path.write_bytes(text[: len(text) // 2]), path.unlink):
-            damage()
-            if not path.exists() or path.read_bytes() != text:
-                with pytest.raises(EsoptError, match="cannot be used"):
-                    restore_checkpoint(copy, 7, MARK, like=make(0))
+        for rest in (text[: len(text) // 2], None):
+            if rest is None:
+                path.unlink()
+            elif rest == text:
+                continue  # an empty file has no half
+            else:
+                path.write_bytes(rest)
+            with pytest.raises(EsoptError, match="cannot be used"):
+                restore_checkpoint(copy, 7, MARK, like=make(0))
             path.write_bytes(text)
 
 

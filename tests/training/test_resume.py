@@ -28,10 +28,6 @@ def whole(config, tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("whole") / "run").folder
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.fixture(scope="module")
 def left(config, tmp_path_factory):
     """A run that stopped in its fourth generation: three checkpoints' worth of updates, two checkpoints kept."""
@@ -205,7 +201,7 @@ def test_broken_metrics_are_one_line(stopped):
 def test_folders_that_are_no_run(tmp_path):
     with pytest.raises(EsoptError, match="does not exist"):
         resume(tmp_path / "nothing")
-    with pytest.raises(EsoptError, match="is no run folder: it holds no config.yaml"):
+    with pytest.raises(EsoptError, match=r"is no run folder: it holds no config\.yaml"):
         resume(tmp_path)
 
 

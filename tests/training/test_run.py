@@ -56,7 +56,7 @@ def test_evaluating_under_another_sampling(run):
 
 
 def test_what_belongs_to_the_weights_cannot_be_set(run):
-    with pytest.raises(EsoptError, match="--set es.… does not change the weights"):
+    with pytest.raises(EsoptError, match=r"--set es\.… does not change the weights"):
         load_source(run.folder, ["es.sigma=1"])
 
 

@@ -57,7 +57,7 @@ def test_signals_stop_a_run_which_then_goes_on(config, whole, tmp_path, number):
 
 
 def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path):
-    with pytest.raises(InterruptedRunError, match="interrupted .*--resume") as stop:
+    with pytest.raises(InterruptedRunError, match=r"interrupted .*--resume") as stop:
         train(config, tmp_path / "run", at=send_at(signal.SIGINT, Moment.EVALUATION))
     assert stop.value.exit_code == 130
     resume(tmp_path / "run")
