@@ -160,7 +160,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def to_yaml(config: Config) -> str:
     """The resolved config as YAML; `load_config` reads it back to an equal `Config`."""
-    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
 INCIDENTAL = (

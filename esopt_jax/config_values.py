@@ -93,7 +93,7 @@ def coerce(kind: Any, value: Any, where: str, found: list[str]) -> Any:
     elif kind is str:
         if isinstance(value, str | int | float) and not isinstance(value, bool) and _is_plain(value):
             return str(value)
-        allowed = "it must be text, without lone surrogates and Unicode line separators"
+        allowed = "it must be text, without lone surrogates"
     found.append(f"{where} is {shown(value)}; {allowed}")
     return None
 
@@ -141,9 +141,9 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def _is_plain(value: bool | int | float | str) -> bool:
-    """Whether YAML gives it back as it was: it reads some separators as line breaks, and knows no lone surrogates."""
+    """Whether files give it back as it was: UTF-8 knows no lone surrogates."""
     if isinstance(value, str):
-        return not any("\ud800" <= c <= "\udfff" or c in "\x85\u2028\u2029" for c in value)
+        return not any("\ud800" <= c <= "\udfff" for c in value)
     return isinstance(value, float) or abs(value) < _MAX_INT
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from esopt_jax.config import INCIDENTAL, Config, to_dict
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.reporting.run_files import Row, open_run, read_config, read_metrics
@@ -100,7 +102,7 @@ def line_of(group: Group, metric: str) -> Line:
     generations = sorted({generation for own in series for generation in own if generation <= end})
     values = [[own[generation] for own in series if generation in own] for generation in generations]
     outer = 0.0 if len(series) < MANY else 0.1
-    return Line(generations, *([quantile(here, q) for here in values] for q in (0.5, outer, 1 - outer)))
+    return Line(generations, *([float(np.quantile(here, q)) for here in values] for q in (0.5, outer, 1 - outer)))
 
 
 def interval_name(runs: int) -> str:
@@ -111,20 +113,6 @@ def interval_name(runs: int) -> str:
         ['n=1', 'n=3, min..max', 'n=5, 10-90 %']
     """
     return f"n={runs}" + ("" if runs == 1 else ", min..max" if runs < MANY else ", 10-90 %")
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """Quantile by linear interpolation between order statistics.
-
-    Example:
-        >>> quantile([3.0, 1.0, 2.0, 10.0], 0.5)
-        2.5
-    """
-    ordered = sorted(values)
-    position = q * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -5,13 +5,13 @@ The last line of `metrics.jsonl` may be half written, by a run that goes on or w
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from esopt_jax.config import Config
 from esopt_jax.config_reader import load_config
 from esopt_jax.errors import EsoptError
+from esopt_jax.training.jsonl import read, read_json
 from esopt_jax.training.run_folder import RunFolder
 
 Row = dict[str, Any]
@@ -48,20 +48,10 @@ def read_metrics(folder: RunFolder) -> list[Row]:
     Raises:
         EsoptError: a line other than a half-written last one is no row.
     """
-    path = folder.metrics
-    data = _bytes(path)
-    if data is None:
-        return []
-    lines = data.split(b"\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line and number == len(lines):
-            break
-        row = _row(line)
-        if row is not None:
-            rows.append(row)
-        elif number < len(lines):
-            raise EsoptError(f"{path}: line {number} is no metrics row; the file is damaged there")
+    rows = read(folder.metrics) if folder.metrics.exists() else []
+    for number, row in enumerate(rows, 1):
+        if type(row.get("generation")) is not int:
+            raise EsoptError(f"{folder.metrics}, line {number} is no row of metrics; the file is damaged there")
     return rows
 
 
@@ -71,16 +61,7 @@ def read_summary(folder: RunFolder) -> dict[str, Any] | None:
     Raises:
         EsoptError: it holds something else.
     """
-    data = _bytes(folder.summary)
-    if data is None:
-        return None
-    try:
-        tree = json.loads(data)
-    except ValueError as fault:
-        raise EsoptError(f"{folder.summary} is no JSON: {fault}") from None
-    if not isinstance(tree, dict):
-        raise EsoptError(f"{folder.summary} holds {type(tree).__name__}; it must hold the summary of a run")
-    return tree
+    return read_json(folder.summary) if folder.summary.exists() else None
 
 
 def population_rows(rows: list[Row]) -> list[Row]:
@@ -91,24 +72,6 @@ def population_rows(rows: list[Row]) -> list[Row]:
 def evaluation_rows(rows: list[Row]) -> list[Row]:
     """Rows of held-out evaluations."""
     return [row for row in rows if "eval/solve_rate" in row]
-
-
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as fault:
-        raise EsoptError(f"cannot read {path}: {fault.strerror}") from None
-
-
-def _row(line: bytes) -> Row | None:
-    """The row, or None when the line is not one."""
-    try:
-        row = json.loads(line)
-    except ValueError:  # also bytes that are no UTF-8
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("generation"), int) else None
 
 
 def _runs_below(path: Path) -> str:

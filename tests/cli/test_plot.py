@@ -75,7 +75,7 @@ def test_a_metric_of_any_name(runs, capsys, drawn):
         (["a", "--out", "a.txt"], "--out 'a.txt' ends in '.txt'"),
         (["a", "--out", "none/a.png"], "'none' is not a folder"),
         (["empty"], "holds no complete row yet"),
-        (["broken"], "line 1 is no metrics row"),
+        (["broken"], "line 1 is no valid row"),
     ],
 )
 def test_what_is_refused(runs, capsys, words, message):

@@ -18,18 +18,16 @@ def _metrics(tmp_path, data):
     return read_metrics(folder)
 
 
-@pytest.mark.parametrize("tail", [b"", b'{"generation": 1, "fit', b'{"generation": 1, "preset": "\xc3', b"{", b"\0\0"])
+@pytest.mark.parametrize(
+    "tail", [b"", b'{"generation": 1}', b'{"generation": 1, "fit', b'{"generation": 1, "preset": "\xc3', b"{", b"\0\0"]
+)
 def test_half_written_last_line_is_left_out(tmp_path, tail):
     assert _metrics(tmp_path, _TEXT.encode() + tail) == _ROWS
 
 
-def test_last_line_that_lacks_only_its_line_break_counts(tmp_path):
-    assert _metrics(tmp_path, _TEXT.rstrip().encode()) == _ROWS
-
-
 @pytest.mark.parametrize("line", ["{", "[]", '{"fitness/mean": 1}', ""])
 def test_a_bad_line_elsewhere_is_named(tmp_path, line):
-    with pytest.raises(EsoptError, match=r"metrics\.jsonl: line 2 is no metrics row"):
+    with pytest.raises(EsoptError, match=r"metrics\.jsonl, line 2 "):
         _metrics(tmp_path, f"{_TEXT.splitlines()[0]}\n{line}\n{_TEXT}".encode())
 
 
@@ -40,7 +38,7 @@ def test_files_that_are_not_there_yet(tmp_path):
         read_config(folder)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is no JSON"), ("[]", "holds list")])
+@pytest.mark.parametrize(("text", "message"), [("{", "cannot be read: Expecting"), ("[]", "holds list")])
 def test_damaged_summary(tmp_path, text, message):
     (tmp_path / "summary.json").write_text(text)
     with pytest.raises(EsoptError, match=message):
