@@ -68,7 +68,9 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=repr)
+@pytest.mark.parametrize(
+    ("one", "other"), DIFFERENT, ids=[f"{i}-{type(pair[0]).__name__}" for i, pair in enumerate(DIFFERENT)]
+)
 def test_a_difference_is_seen_and_a_copy_is_the_same(one, other):
     assert not same(one, other) and not same(other, one)
     for value in (one, other):
