@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     use_compile_cache()
     source = load_source(args.source, args.overrides, generation=args.generation, base=args.base)
-    record = {"updates": source.updates, **evaluate(source).record()}
+    record = {"updates": source.updates, "exact": source.exact, **evaluate(source).record()}
     if args.json:
         print(json.dumps(record))
     else:

@@ -68,12 +68,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EsoptError as fault:
         print("esopt: error:", *str(fault).splitlines(), file=sys.stderr)  # one line, whatever a name in it holds
         return fault.exit_code
-    except KeyboardInterrupt:
-        print("esopt: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of our output went away, as in `esopt presets | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, RuntimeError) as fault:
+        message = _of_the_system(fault)
+        if message is None:
+            raise
+        print("esopt: error:", message, file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("esopt: interrupted", file=sys.stderr)
+        return 130
+
+
+def _of_the_system(fault: Exception) -> str | None:
+    """What the operating system or the device refused, in one line; None where the fault is this package's."""
+    from esopt_jax.training.stopping import STOPS, as_stop
+
+    stop = as_stop(fault) if isinstance(fault, STOPS) else None
+    return None if stop is None else str(stop)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -54,8 +54,9 @@ def _verdict(found: Replay) -> str:
             return "equal to the run's, bit for bit"
         case "equal to tolerance":
             largest = f"the largest difference to the {found.compared_with} is {found.largest_difference:.3g}"
-            return f"equal to tolerance; this is another platform, {largest}"
+            return f"equal to tolerance; this is another platform or mesh, {largest}"
         case "another platform":
-            return f"the run's is {found.expected}; this is another platform, and there are no weights to compare with"
+            here = "this is another platform or mesh, and there are no weights to compare with"
+            return f"the run's is {found.expected}; {here}"
         case _:
             return "the history does not confirm this generation"

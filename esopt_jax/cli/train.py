@@ -65,9 +65,11 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.source, args.overrides)
     from esopt_jax.training.run_folder import check_run_dir, next_run_dir
 
-    run_dir = args.run_dir or next_run_dir(config.preset)
     if args.seeds is not None:
-        return _train_seeds(args.seeds, config, run_dir)
+        if args.run_dir is None:
+            raise EsoptError("--seeds needs --run-dir, in which the same command, given again, finds what it has done")
+        return _train_seeds(args.seeds, config, args.run_dir)
+    run_dir = args.run_dir or next_run_dir(config.preset)
     check_run_dir(run_dir)
 
     from esopt_jax.training.compile_cache import use_compile_cache
@@ -109,7 +111,10 @@ def _finish(work: Callable[[], Run], run_dir: Path) -> int:
 
     drawing = time.perf_counter()
     _draw(result.folder)
-    add_wall_s(result.folder, time.perf_counter() - drawing)
+    try:
+        add_wall_s(result.folder, time.perf_counter() - drawing)
+    except (OSError, EsoptError) as fault:
+        log.warning("the summary lacks the seconds of drawing: %s", fault)
     _print_result(result)
     return 0
 
@@ -119,7 +124,7 @@ def _draw(run_dir: Path) -> None:
 
     try:
         draw_curve(run_dir)
-    except (OSError, EsoptError) as fault:  # a full disk, a folder that vanished: the run itself is what matters
+    except Exception as fault:  # a full disk, a folder that vanished: nothing here may hide how the run ended
         log.warning("the curve cannot be drawn: %s", fault)
 
 

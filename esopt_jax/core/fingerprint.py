@@ -17,7 +17,7 @@ _PROBE = LeafSpec("fingerprint", (96, 320), (None, None), 1, "normal", "fingerpr
 
 
 def fingerprint() -> str:
-    """16 hex digits over a golden draw, a golden matrix product, the jaxlib version and the backend.
+    """16 hex digits over a golden draw, a golden matrix product, the jaxlib version, the backend and the device.
 
     Words of the generator are the same everywhere; the last bits of normals and products depend on the instruction set
     (whether multiply and add are fused) and on the library.
@@ -28,7 +28,9 @@ def fingerprint() -> str:
     """
     draw = sample_noise(noise_key(0, 0, 0), _PROBE)
     product = _product(draw)
-    found = hashlib.blake2s(f"{NOISE_SPEC}|{version('jaxlib')}|{jax.default_backend()}|".encode(), digest_size=8)
+    device = jax.devices()[0]
+    names = (NOISE_SPEC, version("jaxlib"), device.platform, device.device_kind, device.client.platform_version)
+    found = hashlib.blake2s("|".join(map(str, names)).encode(), digest_size=8)
     for x in (draw, product):
         found.update(np.asarray(x).tobytes())
     return found.hexdigest()

@@ -135,6 +135,8 @@ def update(
 ) -> tuple[Master, UpdateStats]:
     """One update, for a notebook; a loop calls what `make_update` returns, whose arguments these are.
 
+    The arrays of `master` are used up: keep the returned ones, or a copy.
+
     Example:
         >>> from esopt_jax.types import LeafSpec
         >>> specs = (LeafSpec("w", (3, 2), (None, None), 1, "normal", "w"),)

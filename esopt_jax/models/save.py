@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esopt_jax.errors import EsoptError
+from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.models.layout import join_tensors
 from esopt_jax.models.load import WEIGHTS, Model
 from esopt_jax.types import Params
@@ -26,7 +26,8 @@ def save_params(folder: str | Path, params: Params, model: Model) -> None:
         model: where the weights started from.
 
     Raises:
-        EsoptError: leaves that are missing, unknown or misshapen, or a folder that cannot be written.
+        EsoptError: leaves that are missing, unknown or misshapen.
+        StoppedError: the folder cannot be written.
     """
     _check(params, model)
     leaves = {spec.path: np.asarray(params[spec.path]).astype(model.dtypes[spec.hf_name]) for spec in model.specs}
@@ -35,6 +36,7 @@ def save_params(folder: str | Path, params: Params, model: Model) -> None:
 
 def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: Path) -> None:
     """Write `tensors` as the weights of `folder`, beside copies of the other files of `source`."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     folder = Path(folder)
@@ -49,8 +51,8 @@ def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: 
         save_file(tensors, partial, metadata={"format": "pt"})
         partial.chmod(0o644)  # safetensors makes it private to the user
         os.replace(partial, folder / WEIGHTS)
-    except OSError as fault:
-        raise EsoptError(f"cannot write a model to {str(folder)!r}: {fault.strerror or fault}") from None
+    except (OSError, SafetensorError) as fault:  # the library wraps what the system says
+        raise StoppedError(f"cannot write a model to {str(folder)!r}: {fault}") from None
 
 
 def _check(params: Params, model: Model) -> None:

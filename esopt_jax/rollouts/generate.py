@@ -39,7 +39,7 @@ def generate(
         The texts, without their end token.
 
     Raises:
-        EsoptError: no prompts, no usable tokenizer, or messages that its chat template refuses.
+        EsoptError: no list of prompts, no usable tokenizer, or messages that its chat template refuses.
 
     Example:
         >>> from esopt_jax.models.load import load_model
@@ -47,8 +47,8 @@ def generate(
         >>> len(generate(model, ["2", "3"], rollout=RolloutConfig(temperature=0, max_new_tokens=4)))
         2
     """
-    if not prompts:
-        raise EsoptError("prompts is empty; give at least one")
+    if not prompts or isinstance(prompts, str):
+        raise EsoptError(f"prompts is {prompts!r}; give a list of at least one")
     rollout = RolloutConfig() if rollout is None else rollout
     chat = load_chat(model.folder, thinking=rollout.thinking, eos_ids=model.eos_ids)
     ids = []

@@ -32,6 +32,12 @@ _SPARE = 1_000_000
 _SUMS, _RECORD, _WEIGHTS = "SHA256SUMS", "checkpoint.json", "weights"
 
 
+def shapes_of(master: Master) -> Master:
+    """`jax.ShapeDtypeStruct`s in the place of arrays: what `restore_checkpoint` must know of the weights."""
+    shapes: Master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), master)
+    return shapes
+
+
 def saved_checkpoints(root: Path) -> list[int]:
     """Numbers of updates after which complete checkpoints were written, the newest first. They are not checked."""
     names = [re.fullmatch(r"after_(\d+)", path.name) for path in root.glob("after_*")]
@@ -44,12 +50,10 @@ def save_checkpoint(root: Path, master: Master, *, updates: int, keep: int, at: 
     Raises:
         StoppedError: it cannot be written; what is there already stays.
     """
-    folder = _folder(root, updates)
-    partial = folder.with_name(folder.name + ".partial")
+    folder, partial = _folder(root, updates), _partial(root, updates)
     try:
+        tidy(root, updates=updates, keep=keep)
         _check_space(root.parent, master)
-        for leftover in root.glob("*.partial"):
-            shutil.rmtree(leftover)
         root.mkdir(exist_ok=True)  # but not the run folder, should that have vanished
         partial.mkdir()
         _write_weights(partial / _WEIGHTS, master, at)
@@ -61,8 +65,7 @@ def save_checkpoint(root: Path, master: Master, *, updates: int, keep: int, at: 
             stream.flush()
             os.fsync(stream.fileno())
         partial.rename(folder)
-        for old in saved_checkpoints(root)[keep:]:
-            shutil.rmtree(_folder(root, old))
+        tidy(root, updates=updates, keep=keep)
     except Exception as fault:  # orbax passes on what its storage raises, in many types
         raise StoppedError(f"checkpoint {str(folder)!r} cannot be written: {_reason(fault)}") from fault
 
@@ -74,7 +77,7 @@ def restore_checkpoint(root: Path, updates: int, expected: str, *, like: Master)
         root: the folder of checkpoints.
         updates: which one.
         expected: digest that the weights must have, as the history knows it.
-        like: weights with the shapes, types and placement to restore to; only these are read.
+        like: `jax.ShapeDtypeStruct`s of the weights, with the placement to restore to.
 
     Raises:
         EsoptError: the checkpoint is damaged or is one of other weights; the message says how.
@@ -93,8 +96,28 @@ def restore_checkpoint(root: Path, updates: int, expected: str, *, like: Master)
     return master
 
 
+def tidy(root: Path, *, updates: int, keep: int) -> None:
+    """Remove what was left half written, and all but the newest `keep` checkpoints of at most `updates` updates."""
+    for old in [found for found in saved_checkpoints(root) if found <= updates][keep:]:
+        _folder(root, old).rename(_partial(root, old))  # from here on it does not count, however far this gets
+    for leftover in root.glob("*.partial"):
+        shutil.rmtree(leftover)
+
+
+def set_aside(root: Path, updates: int) -> None:
+    """Rename a checkpoint that cannot be used, so that it does not count any more; an earlier such one makes room."""
+    folder = _folder(root, updates)
+    aside = folder.with_name(folder.name + ".damaged")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+
+
 def _folder(root: Path, updates: int) -> Path:
     return root / f"after_{updates:05d}"
+
+
+def _partial(root: Path, updates: int) -> Path:
+    return root / f"after_{updates:05d}.partial"
 
 
 def _reason(fault: Exception) -> str:
@@ -121,9 +144,8 @@ def _write_weights(folder: Path, master: Master, at: At) -> None:
 def _read_weights(folder: Path, like: Master) -> Master:
     import orbax.checkpoint as ocp
 
-    wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like)
     with ocp.StandardCheckpointer() as checkpointer:
-        master: Master = checkpointer.restore(folder.absolute(), wanted)
+        master: Master = checkpointer.restore(folder.absolute(), like)
     return master
 
 

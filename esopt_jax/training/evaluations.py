@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from esopt_jax.errors import EsoptError
@@ -28,18 +29,37 @@ class Scored(NamedTuple):
     sampling: str
 
 
+def read_evaluations(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[Scored, tuple[Evaluation, float]]:
+    """What the rows of `path` hold: each evaluation and the seconds that it took.
+
+    Raises:
+        EsoptError: a row is no evaluation; the message names its line.
+    """
+    found: dict[Scored, tuple[Evaluation, float]] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            scored = Scored(int(row["updates"]), str(row["policy"]), str(row["sampling"]))
+            found[scored] = Evaluation.from_row(row), float(row["seconds"])
+        except (KeyError, TypeError, ValueError):
+            raise EsoptError(
+                f"{path}, line {number} is no evaluation; delete the line to have it played again"
+            ) from None
+    return found
+
+
 class EvaluationLog(JsonlWriter):
     """The evaluations of a run, those of earlier processes included."""
 
-    def __init__(self, path: Path, *, keep: int | None = None, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        """As `JsonlWriter`; `rows` are those that the file holds already."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        keep: int | None = None,
+        found: Mapping[Scored, tuple[Evaluation, float]] = MappingProxyType({}),
+    ) -> None:
+        """As `JsonlWriter`; `found` are those that the file holds already."""
         super().__init__(path, keep=keep)
-        self._found: dict[Scored, tuple[Evaluation, float]] = {}
-        for number, row in enumerate(rows, 1):
-            try:
-                self._found[Scored(row["updates"], row["policy"], row["sampling"])] = _read(row)
-            except (KeyError, TypeError, ValueError):
-                raise EsoptError(f"{path}, line {number} is no evaluation; delete the line to play it again") from None
+        self._found = dict(found)
 
     def get(self, scored: Scored) -> Evaluation | None:
         """The evaluation, if it has been played."""
@@ -57,7 +77,3 @@ class EvaluationLog(JsonlWriter):
         """Put an evaluation on the disk."""
         self.write({**scored._asdict(), **result.row(), "cases": list(cases), "seconds": seconds})
         self._found[scored] = result, seconds
-
-
-def _read(row: Mapping[str, Any]) -> tuple[Evaluation, float]:
-    return Evaluation.from_row(row), float(row["seconds"])

@@ -18,7 +18,7 @@ from esopt_jax.training.moments import Moment
 from esopt_jax.training.restore import base_master
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.training.session import Session
-from esopt_jax.types import Master, View
+from esopt_jax.types import Master
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,10 @@ log = logging.getLogger(__name__)
 def score_weights(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
     """Score the weights after `updates` updates, before and after training under every sampling if so configured."""
     config = session.config
-    view = policy_view(session, master)
     everyway = config.eval.by_sampling and updates in (0, config.es.generations)
     for sampling in samplings(config.rollout) if everyway else (PRESET,):
         scored = Scored(updates, TUNED, sampling)
-        result = _once(session, ledger, scored, partial(_play, session, view, scored, ledger))
+        result = _once(session, ledger, scored, partial(_play, session, master, scored, ledger))
         if sampling == PRESET and updates not in ledger.evaluated:
             _report(result, ledger, scored)
 
@@ -58,8 +57,8 @@ def _once(session: Session, ledger: Ledger, scored: Scored, play: Callable[[], E
     return result
 
 
-def _play(session: Session, view: View, scored: Scored, ledger: Ledger) -> Evaluation:
-    result, episodes = evaluate_view(session, view, scored.sampling)
+def _play(session: Session, master: Master, scored: Scored, ledger: Ledger) -> Evaluation:
+    result, episodes = evaluate_view(session, policy_view(session, master), scored.sampling)
     if scored.sampling == PRESET and session.config.log.trajectories != "none":
         write_trajectories(ledger.folder.held_out(scored.updates), episodes)
     return result

@@ -133,7 +133,7 @@ def write_text(path: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    partial.replace(path)
+    os.replace(partial, path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,24 +1,44 @@
-"""Where a run writes, and what its summary will say so far."""
+"""Where a run writes, and what its summary will say so far: of a new run, or of one that goes on."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from esopt_jax.config import Config
-from esopt_jax.training.compile_clock import CompileClock
-from esopt_jax.training.evaluations import EvaluationLog
+from esopt_jax.training.compile_clock import CompileClock, compile_clock
+from esopt_jax.training.evaluations import EvaluationLog, Scored
 from esopt_jax.training.history import HistoryWriter
 from esopt_jax.training.jsonl import JsonlWriter, write_json
-from esopt_jax.training.moments import At, Moment, pass_by
+from esopt_jax.training.moments import At, Moment
+from esopt_jax.training.monitors import monitor
 from esopt_jax.training.run_folder import RunFolder
+from esopt_jax.training.scoring import Evaluation
 from esopt_jax.training.stopping import StopRequest
 from esopt_jax.training.summary import Totals, summarize
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What the files of a run hold already; nothing, of a new one.
+
+    Attributes:
+        history, metrics, evaluations: bytes of complete lines, or None where there is no file yet.
+        scores: rows of `evaluations.jsonl`, read and checked.
+        evaluated: numbers of updates whose evaluation has its row of metrics.
+    """
+
+    history: int | None = None
+    metrics: int | None = None
+    evaluations: int | None = None
+    scores: Mapping[Scored, tuple[Evaluation, float]] = field(default_factory=dict)
+    evaluated: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -50,10 +70,10 @@ class Ledger:
     totals: Totals
     fingerprint: str
     started: float
-    evaluated: set[int] = field(default_factory=set)
-    monitor: Callable[[Mapping[str, Any]], None] = lambda row: None
-    stop: StopRequest = field(default_factory=StopRequest)
-    passing: At = pass_by
+    evaluated: set[int]
+    monitor: Callable[[Mapping[str, Any]], None]
+    stop: StopRequest
+    passing: At
 
     def at(self, moment: Moment) -> None:
         """Say where the run is; stops it if a signal asked for that."""
@@ -85,3 +105,41 @@ class Ledger:
         )
         write_json(self.folder.summary, summary)
         return summary
+
+
+@contextmanager
+def open_ledger(
+    config: Config,
+    folder: RunFolder,
+    *,
+    totals: Totals,
+    fingerprint: str,
+    started: float,
+    stop: StopRequest,
+    at: At,
+    earlier: Earlier | None = None,
+) -> Iterator[Ledger]:
+    """The ledger of a run, its files open within the block; `earlier` ones are cut off after their complete lines."""
+    earlier = Earlier() if earlier is None else earlier
+    with (
+        compile_clock() as clock,
+        HistoryWriter(folder.history, keep=earlier.history, at=at) as history,
+        JsonlWriter(folder.metrics, keep=earlier.metrics) as metrics,
+        EvaluationLog(folder.evaluations, keep=earlier.evaluations, found=earlier.scores) as evaluations,
+        monitor(config, folder.path) as send,
+    ):
+        yield Ledger(
+            config=config,
+            folder=folder,
+            history=history,
+            metrics=metrics,
+            evaluations=evaluations,
+            clock=clock,
+            totals=totals,
+            fingerprint=fingerprint,
+            started=started,
+            evaluated=set(earlier.evaluated),
+            monitor=send,
+            stop=stop,
+            passing=at,
+        )

@@ -5,13 +5,18 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from esopt_jax.errors import EsoptError
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS, PAUSE_S = 5, 0.05
+"""Another process that only looks whether the lock is held holds it for a moment itself."""
 
 
 @contextmanager
@@ -27,11 +32,10 @@ def run_lock(path: Path) -> Iterator[None]:
         raise EsoptError(f"run folder {str(path.parent)!r} cannot be locked: {fault.strerror}") from None
     with stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(path) or "unknown"
-            text = f"run folder {str(path.parent)!r} is in use by process {holder}; wait for it to end, or stop it"
-            raise EsoptError(text) from None
+            if not _taken(stream):
+                holder = path.read_text(encoding="utf-8").strip() or "unknown"
+                text = f"run folder {str(path.parent)!r} is in use by process {holder}; wait for it to end, or stop it"
+                raise EsoptError(text)
         except OSError as fault:  # a file system without locks
             log.warning("no lock on %s: %s; see to it that no other process writes there", path.parent, fault.strerror)
         stream.truncate(0)
@@ -52,8 +56,12 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def _holder(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+def _taken(stream: TextIO) -> bool:
+    """Whether the lock could be taken."""
+    for attempt in range(ATTEMPTS):
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(PAUSE_S if attempt < ATTEMPTS - 1 else 0)
+    return False

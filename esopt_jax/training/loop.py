@@ -1,7 +1,7 @@
 """The generation loop: play, write down, update, write down; evaluate before, between and after.
 
     run = train(load_config("quickstart"), "runs/mine")
-    run.summary()["final"]["mean"]
+    run.summary["final"]["mean"]
 
 Bad input is refused before anything is written. What is written is in `run_folder`, in an order that makes the history
 enough to rebuild the weights (`commit`); `resume` goes on with what a process left.
@@ -26,17 +26,14 @@ from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
 from esopt_jax.training.commit import apply, confirm, write_down
-from esopt_jax.training.compile_clock import compile_clock
-from esopt_jax.training.evaluations import EvaluationLog
 from esopt_jax.training.generation import Generation, play_generation
 from esopt_jax.training.held_out import score_best_random, score_weights
-from esopt_jax.training.history import HistoryWriter, header_row
-from esopt_jax.training.jsonl import JsonlWriter, write_json
-from esopt_jax.training.ledger import Ledger
-from esopt_jax.training.lock import run_lock
+from esopt_jax.training.history import header_row
+from esopt_jax.training.jsonl import write_json
+from esopt_jax.training.ledger import Ledger, open_ledger
 from esopt_jax.training.metrics import memory_metrics, rollout_metrics
 from esopt_jax.training.moments import At, Moment, pass_by
-from esopt_jax.training.monitors import check_monitor, monitor
+from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.progress import Report, progress
@@ -44,7 +41,7 @@ from esopt_jax.training.restore import base_master, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
-from esopt_jax.training.stopping import STOPS, as_stop, stop_signals
+from esopt_jax.training.stopping import STOPS, as_stop, stop_signals, stops
 from esopt_jax.training.summary import Totals
 from esopt_jax.types import Master
 
@@ -78,36 +75,18 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
     check_run_dir(run_dir)
     check_monitor(config)
     use_numerics(config)
-    with stop_signals() as stop:
+    with stops(), stop_signals() as stop:
         environment, model = load_parts(config)
         master = base_master(model, config.es)
         model = dataclasses.replace(model, params={})  # the master may share its arrays, and each update donates them
-        with compile_clock() as clock, open_session(config, environment, model) as session:
-            folder = create_run_folder(run_dir, to_yaml(config))
-            with (
-                run_lock(folder.lock),
-                HistoryWriter(folder.history, at=at) as history,
-                JsonlWriter(folder.metrics) as metrics,
-                EvaluationLog(folder.evaluations) as evaluations,
-                monitor(config, folder.path) as send,
-            ):
-                mark, base = fingerprint(), digest(master)
-                history.write(header_row(config, base_digest=base, fingerprint=mark))
+        base, mark = digest(master), fingerprint()
+        with open_session(config, environment, model) as session, create_run_folder(run_dir, to_yaml(config)) as folder:
+            ledger_of_run = open_ledger(
+                config, folder, totals=Totals(base), fingerprint=mark, started=started, stop=stop, at=at
+            )
+            with ledger_of_run as ledger:
+                ledger.history.write(header_row(config, base_digest=base, fingerprint=mark))
                 write_json(folder.env, platform_record(config))
-                ledger = Ledger(
-                    config=config,
-                    folder=folder,
-                    history=history,
-                    metrics=metrics,
-                    evaluations=evaluations,
-                    clock=clock,
-                    totals=Totals(base),
-                    fingerprint=mark,
-                    started=started,
-                    monitor=send,
-                    stop=stop,
-                    passing=at,
-                )
                 return run_to_the_end(session, master, ledger, updates=0)
 
 
@@ -128,6 +107,8 @@ def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates:
         except OSError as second:
             log.warning("the summary cannot be written: %s", second.strerror)
         raise type(stop)(f"{stop} {hint}") from fault
+    finally:
+        master.clear()  # its arrays, whoever still holds it
     return Run(ledger.folder.path)
 
 
@@ -145,7 +126,7 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
             master = _generation(session, master, ledger, index, update, report)
             _settle(session, master, ledger, index + 1)
     save_params(folder.final, {path: master_value(leaf) for path, leaf in master.items()}, session.model)
-    del master
+    master.clear()  # to make room for the base
     if config.eval.best_random:
         score_best_random(session, ledger)
     folder.pending.unlink(missing_ok=True)

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
 
 from esopt_jax.config_reader import load_config
+from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, load_model
-from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
+from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History, read_history
-from esopt_jax.training.restore import Restored, base_master, restore
+from esopt_jax.training.numerics import use_numerics
+from esopt_jax.training.restore import base_master, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Master, Params
 
@@ -36,11 +37,11 @@ class Replay:
         updates: generations applied.
         digest: of the rebuilt weights.
         expected: digest that the history holds for them; None of a generation that was never confirmed.
-        verdict: "equal" (bit for bit), "equal to tolerance" (another platform; compared with the run's weights),
-            "another platform" (digests differ, and there are no weights to compare with) or "unconfirmed".
+        verdict: "equal" (bit for bit), "equal to tolerance" (another platform or mesh; compared with the run's
+            weights), "another platform" (the same, but there are no weights to compare with) or "unconfirmed".
         largest_difference: between rebuilt and recorded weights; None where there was nothing to compare.
         compared_with: what was compared with, or None.
-        params: the rebuilt weights, float32 by leaf path.
+        master: the rebuilt weights in the run's format.
     """
 
     updates: int
@@ -49,7 +50,12 @@ class Replay:
     verdict: str
     largest_difference: float | None
     compared_with: str | None
-    params: Params
+    master: Master
+
+    @property
+    def params(self) -> Params:
+        """The rebuilt weights, float32 by leaf path."""
+        return {path: master_value(leaf) for path, leaf in self.master.items()}
 
 
 def known_history(path: Path) -> History:
@@ -76,7 +82,9 @@ def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path
         EsoptError: as `replay_file`.
     """
     folder = open_run_folder(run_dir)
-    base = load_config(folder.config).model.path if base is None else base
+    config = load_config(folder.config)
+    use_numerics(config)
+    base = config.model.path if base is None else base
     return _replay(known_history(folder.history), load_model(base), generation, folder)
 
 
@@ -94,44 +102,45 @@ def _replay(history: History, model: Model, generation: int | None, folder: RunF
     restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=(1, 1))
     marks = (history.header.base_digest, *history.digests)
     expected = marks[updates] if updates < len(marks) else None
-    found, difference, where = {p: master_value(x) for p, x in restored.master.items()}, None, None
+    difference, where = None, None
     if expected is None:
         verdict = "unconfirmed"
     elif restored.digest == expected:
         verdict = "equal"
     else:
         verdict = "another platform"
-        kept = None if folder is None else _recorded(folder, history, model, restored)
+        kept = None if folder is None else _recorded(folder, history, restored.master, updates)
         if kept is not None:
             where, weights = kept
-            difference, verdict = _compare(found, weights), "equal to tolerance"
-    return Replay(updates, restored.digest, expected, verdict, difference, where, found)
+            difference, verdict = _compare(restored.master, weights), "equal to tolerance"
+    return Replay(updates, restored.digest, expected, verdict, difference, where, restored.master)
 
 
-def _recorded(folder: RunFolder, history: History, model: Model, restored: Restored) -> tuple[str, Params] | None:
-    """The weights that the run itself left after so many updates, if they are still there."""
-    updates, like = restored.updates, restored.master
+def _recorded(folder: RunFolder, history: History, like: Master, updates: int) -> tuple[str, Master] | None:
+    """The weights that the run itself left after so many updates, if they are still there with their digest."""
+    expected = history.digests[updates - 1]
     if updates in saved_checkpoints(folder.checkpoints):
         try:
-            expected = history.digests[updates - 1]
-            master: Master = restore_checkpoint(folder.checkpoints, updates, expected, like=like)
-            return f"checkpoint of {updates} updates", {path: master_value(leaf) for path, leaf in master.items()}
+            master = restore_checkpoint(folder.checkpoints, updates, expected, like=shapes_of(like))
+            return f"checkpoint of {updates} updates", master
         except EsoptError:
             pass  # damaged; perhaps the final weights are there
-    if updates == len(history.records) and folder.final.exists():
-        final = load_model(folder.final)
-        return "final weights", {p: master_value(x) for p, x in base_master(final, history.header.es).items()}
+    if folder.final.exists():
+        final = base_master(load_model(folder.final), history.header.es)
+        if digest(final) == expected:  # not those of a longer run, nor rounded to the base's type
+            return "final weights", final
     return None
 
 
-def _compare(rebuilt: Params, recorded: Params) -> float:
+def _compare(rebuilt: Master, recorded: Master) -> float:
     """Largest difference between two sets of weights.
 
     Raises:
         EsoptError: it is too large for two platforms.
     """
-    difference = max(float(jnp.max(jnp.abs(rebuilt[path] - recorded[path]))) for path in rebuilt)
-    largest = max(float(np.max(np.abs(recorded[path]))) for path in recorded)
+    pairs = [(master_value(rebuilt[path]), master_value(recorded[path])) for path in rebuilt]
+    difference = max(float(jnp.max(jnp.abs(ours - theirs))) for ours, theirs in pairs)
+    largest = max(float(jnp.max(jnp.abs(theirs))) for _, theirs in pairs)
     if not difference <= TOLERANCE * largest:
         raise EsoptError(
             f"the rebuilt weights differ from the recorded ones by up to {difference:.3g}, more than another platform "

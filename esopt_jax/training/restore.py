@@ -17,7 +17,7 @@ from esopt_jax.core.replay import replay
 from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
-from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
+from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History
 from esopt_jax.types import Master, Specs
 
@@ -36,6 +36,7 @@ class Restored:
         stats: what the last replayed update did; None when nothing was replayed or that update was skipped.
         exact: whether every digest that the history knows was met.
         seconds: of the last replayed update.
+        unusable: checkpoints, by their updates, that were passed over.
     """
 
     master: Master
@@ -45,6 +46,7 @@ class Restored:
     stats: UpdateStats | None
     exact: bool
     seconds: float
+    unusable: tuple[int, ...]
 
 
 def base_master(model: Model, es: ESConfig) -> Master:
@@ -96,11 +98,14 @@ def restore(
     if mark != history.header.base_digest:
         raise EsoptError(
             f"the model in {str(model.folder)!r} is not the one that the run began with: its digest is {mark}, that of "
-            f"the run's base {history.header.base_digest}; give the right one with --base"
+            f"the run's base {history.header.base_digest}; give the right one (--base, or --set model.path to resume)"
         )
-    start = 0
-    if checkpoints is not None:
-        master, start, mark = _newest_checkpoint(checkpoints, history, updates, master)
+    start, unusable = 0, ()
+    if checkpoints is not None and saved_checkpoints(checkpoints):
+        shapes = shapes_of(master)
+        del master  # not two copies at a time
+        found, start, unusable = _newest_checkpoint(checkpoints, history, updates, shapes)
+        master, mark = (base_master(model, es), mark) if found is None else (found, history.digests[start - 1])
     same = es.plan == "full" or mesh == history.header.mesh
     exact, stats = True, None
     steps = replay(history.records[start:updates], master, seed=es.seed, update=run_update(model.specs, es))
@@ -115,16 +120,23 @@ def restore(
                     f"replaying generation {record.generation} gives the digest {mark}, the history says "
                     f"{history.digests[record.generation]}: the history was changed after it was written"
                 )
-    return Restored(master, mark, updates, start, stats, exact, seconds)
+    return Restored(master, mark, updates, start, stats, exact, seconds, unusable)
 
 
-def _newest_checkpoint(root: Path, history: History, updates: int, base: Master) -> tuple[Master, int, str]:
-    """The newest sound checkpoint that the history knows, at most `updates` long; else the base."""
+def _newest_checkpoint(
+    root: Path, history: History, updates: int, shapes: Master
+) -> tuple[Master | None, int, tuple[int, ...]]:
+    """The newest sound checkpoint of at most `updates` that the history knows, its length, and those passed over."""
+    unusable: list[int] = []
     for found in saved_checkpoints(root):
-        if 0 < found <= min(updates, len(history.digests)):
-            expected = history.digests[found - 1]
+        if found > len(history.digests):
+            log.warning("checkpoint of %d updates: the history knows only %d", found, len(history.digests))
+            unusable.append(found)
+        elif 0 < found <= updates:
             try:
-                return restore_checkpoint(root, found, expected, like=base), found, expected
+                master = restore_checkpoint(root, found, history.digests[found - 1], like=shapes)
+                return master, found, tuple(unusable)
             except EsoptError as fault:
                 log.warning("%s; falling back to what is older", fault)
-    return base, 0, history.header.base_digest
+                unusable.append(found)
+    return None, 0, tuple(unusable)

@@ -1,7 +1,7 @@
 """Go on with a run that a process left, wherever it stopped, as if it never had.
 
-Nothing is changed before everything has been checked: config, history, base model, weights. Then partial last lines
-are cut off, what the last generation still lacks is added, and the loop goes on.
+Nothing is changed before everything has been read and checked (`left_behind`) and the weights are there. Then partial
+last lines are cut off, what the last generation still lacks is added, and the loop goes on.
 """
 
 from __future__ import annotations
@@ -9,36 +9,31 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from esopt_jax.config import INCIDENTAL, Config, config_hash, to_dict, to_yaml
-from esopt_jax.config_reader import load_config
+from esopt_jax.config import config_hash, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
-from esopt_jax.errors import EsoptError
+from esopt_jax.training.checkpoints import set_aside, tidy
 from esopt_jax.training.commit import Commit, confirm
-from esopt_jax.training.compile_clock import compile_clock
-from esopt_jax.training.evaluations import EvaluationLog
-from esopt_jax.training.generation import scheduled
-from esopt_jax.training.history import HistoryWriter, header_row, resumed_row
-from esopt_jax.training.history_reader import History, new_history, read_history
-from esopt_jax.training.jsonl import JsonlWriter, Lines, read_json, read_lines, write_json, write_text
-from esopt_jax.training.ledger import Ledger
+from esopt_jax.training.history import header_row, resumed_row
+from esopt_jax.training.history_reader import History, new_history
+from esopt_jax.training.jsonl import write_json, write_text
+from esopt_jax.training.ledger import Ledger, open_ledger
+from esopt_jax.training.left_behind import LeftBehind, agreed_config, expendable, read_left_behind
 from esopt_jax.training.lock import run_lock
 from esopt_jax.training.loop import run_to_the_end
 from esopt_jax.training.metrics import memory_metrics, record_metrics, update_metrics
 from esopt_jax.training.moments import At, pass_by
-from esopt_jax.training.monitors import check_monitor, monitor
+from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.restore import Restored, base_master, restore
 from esopt_jax.training.run import Run
-from esopt_jax.training.run_folder import RunFolder, open_run_folder
+from esopt_jax.training.run_folder import open_run_folder
 from esopt_jax.training.session import load_parts, open_session
-from esopt_jax.training.stopping import stop_signals
-from esopt_jax.training.summary import Totals
+from esopt_jax.training.stopping import stop_signals, stops
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +57,7 @@ def resume(
 
     Example:
         >>> import tempfile
-        >>> from esopt_jax.training.loop import train
+        >>> from esopt_jax import load_config, train
         >>> keep = ["es.sigma_schedule=constant", "eval.episodes=4", "log.progress=none"]
         >>> run = train(load_config("smoke", [*keep, "es.generations=1"]), tempfile.mkdtemp())
         >>> resume(run.folder, ["es.generations=2"]).summary["generations"]
@@ -70,17 +65,15 @@ def resume(
     """
     started = time.perf_counter() if started is None else started
     folder = open_run_folder(Path(run_dir))
-    with stop_signals() as stop, run_lock(folder.lock):
-        metrics, scores = _lines(folder.metrics), _lines(folder.evaluations)
-        history = _history(folder, metrics)
-        config = _agreed_config(folder, history, overrides)
+    with stops(), stop_signals() as stop, run_lock(folder.lock):
+        left = read_left_behind(folder)
+        config = agreed_config(left, overrides)
         check_monitor(config)
         use_numerics(config)
         environment, model = load_parts(config)
-        mark, header = fingerprint(), None
+        mark, header, history = fingerprint(), None, left.history
         if history is None:
-            base = digest(base_master(model, config.es))
-            header = header_row(config, base_digest=base, fingerprint=mark)
+            header = header_row(config, base_digest=digest(base_master(model, config.es)), fingerprint=mark)
             history = new_history(header)
         restored = restore(
             history,
@@ -92,111 +85,26 @@ def resume(
         )
         log.info("%s: %s", folder.path, _describe(restored))
         model = dataclasses.replace(model, params={})
-        with (
-            compile_clock() as clock,
-            open_session(config, environment, model) as session,
-            HistoryWriter(folder.history, keep=_size(folder.history, history.size), at=at) as rows,
-            JsonlWriter(folder.metrics, keep=_size(folder.metrics, metrics.size)) as metric_rows,
-            EvaluationLog(
-                folder.evaluations, keep=_size(folder.evaluations, scores.size), rows=scores.rows
-            ) as evaluations,
-            monitor(config, folder.path) as send,
-        ):
-            ledger = Ledger(
-                config=config,
-                folder=folder,
-                history=rows,
-                metrics=metric_rows,
-                evaluations=evaluations,
-                clock=clock,
-                totals=_earlier(folder, history, metrics.rows),
+        with open_session(config, environment, model) as session:
+            ledger_of_run = open_ledger(
+                config,
+                folder,
+                totals=left.totals(history),
                 fingerprint=mark,
                 started=started,
-                evaluated={row["generation"] for row in metrics.rows if "eval/solve_rate" in row},
-                monitor=send,
                 stop=stop,
-                passing=at,
+                at=at,
+                earlier=left.earlier(),
             )
-            if header is not None:
-                rows.write(header)
-            _note_changes(ledger, history)
-            _catch_up(ledger, history, restored, metrics.rows)
-            return run_to_the_end(session, restored.master, ledger, updates=restored.updates)
-
-
-# --- what is there ----------------------------------------------------------------------------------------------------
-
-
-def _lines(path: Path) -> Lines:
-    return read_lines(path) if path.exists() else Lines([], 0, False)
-
-
-def _size(path: Path, size: int) -> int | None:
-    return size if path.exists() else None
-
-
-def _history(folder: RunFolder, metrics: Lines) -> History | None:
-    """The history, or None of a run that stopped before its first row was whole."""
-    history = read_history(folder.history) if folder.history.exists() else None
-    if history is None and metrics.rows:
-        raise EsoptError(f"{folder.history} is missing or empty, though {folder.metrics} is not; put it back")
-    if history is not None and history.partial:
-        log.warning("%s: the last line was cut short; its generation is played again", folder.history)
-    return history
-
-
-def _agreed_config(folder: RunFolder, history: History | None, overrides: Sequence[str]) -> Config:
-    """The config to go on with."""
-    kept, asked = load_config(folder.config), load_config(folder.config, overrides)
-    free = (*INCIDENTAL, "model.path", "es.generations")
-    for key, before, after in _differences(to_dict(kept), to_dict(asked)):
-        if not any(key == name or key.startswith(name + ".") for name in free):
-            raise EsoptError(
-                f"--set {key}={after} contradicts the run in {str(folder.path)!r}, which has {before!r}; leave it out, "
-                "or start a new run"
-            )
-    if history is not None:
-        _check_history(folder, history, kept, asked)
-    if asked.es.generations == kept.es.generations and _status(folder) == "finished":
-        raise EsoptError(
-            f"the run in {str(folder.path)!r} is finished after {kept.es.generations} generations; to extend it give "
-            "--set es.generations=N, which the schedules of sigma and alpha must allow"
-        )
-    return asked
-
-
-def _check_history(folder: RunFolder, history: History, kept: Config, asked: Config) -> None:
-    if config_hash(kept) not in history.config_hashes:
-        ours, theirs = ({"es": vars(es)} for es in (kept.es, history.header.es))
-        keys = [key for key, _, _ in _differences(ours, theirs)] or ["a key outside es"]
-        raise EsoptError(f"{folder.config} was changed after the run began ({', '.join(keys)}); put it back")
-    done = len(history.records)
-    if asked.es.generations < done:
-        raise EsoptError(f"es.generations is {asked.es.generations}; the run has {done} already: give at least that")
-    for name in ("sigma", "alpha"):
-        for generation in range(done):
-            before, after = (scheduled(config.es, name, generation) for config in (kept, asked))
-            if before != after:
-                raise EsoptError(
-                    f"es.generations={asked.es.generations} would have given generation {generation} the {name} "
-                    f"{after:.6g} instead of {before:.6g}: a {kept.es.generations}-generation schedule cannot be "
-                    "extended; start a new run"
-                )
-
-
-def _differences(before: Any, after: Any, where: str = "") -> list[tuple[str, Any, Any]]:
-    """Keys at which two nested mappings differ, with both values."""
-    if not (isinstance(before, dict) and isinstance(after, dict)):
-        return [] if before == after else [(where, before, after)]
-    return [
-        found
-        for key in sorted(before.keys() | after.keys())
-        for found in _differences(before.get(key), after.get(key), f"{where}.{key}".lstrip("."))
-    ]
-
-
-def _status(folder: RunFolder) -> str | None:
-    return read_json(folder.summary).get("status") if folder.summary.exists() else None
+            with ledger_of_run as ledger:
+                if header is not None:
+                    ledger.history.write(header)
+                _note_changes(ledger, history)
+                _catch_up(ledger, history, restored, left)
+                for updates in restored.unusable:
+                    set_aside(folder.checkpoints, updates)
+                tidy(folder.checkpoints, updates=restored.updates, keep=config.train.keep_checkpoints)
+                return run_to_the_end(session, restored.master, ledger, updates=restored.updates)
 
 
 def _describe(restored: Restored) -> str:
@@ -204,24 +112,6 @@ def _describe(restored: Restored) -> str:
     origin = f"the checkpoint of {restored.start}" if restored.start else "the base model"
     note = "" if restored.exact else "; computed on another platform, so equal to tolerance only"
     return f"going on after {restored.updates} updates, from {origin} with {replayed} replayed{note}"
-
-
-def _earlier(folder: RunFolder, history: History, rows: Sequence[Mapping[str, Any]]) -> Totals:
-    """What the processes before this one did, by their rows of metrics."""
-    totals = Totals(history.header.base_digest)
-    for row in rows:
-        if "fitness/mean" in row:
-            totals = totals.after(row, history.digests[row["generation"]])
-    summary = read_json(folder.summary) if folder.summary.exists() else {}
-    return dataclasses.replace(
-        totals,
-        earlier_wall_s=max(summary.get("wall_s", 0.0), rows[-1]["wall_s"] if rows else 0.0),
-        earlier_compile_s=max(summary.get("compile_s", 0.0), sum(row.get("time/compile_s", 0.0) for row in rows)),
-        earlier_abandoned=totals.abandoned_workers,
-    )
-
-
-# --- what is missing --------------------------------------------------------------------------------------------------
 
 
 def _note_changes(ledger: Ledger, history: History) -> None:
@@ -233,19 +123,18 @@ def _note_changes(ledger: Ledger, history: History) -> None:
     record = platform_record(config)
     if not folder.env.exists():
         write_json(folder.env, record)
-    elif read_json(folder.env) != record:
+    elif expendable(folder.env) != record:
         write_json(folder.env_after(len(history.records)), record)
 
 
-def _catch_up(ledger: Ledger, history: History, restored: Restored, rows: Sequence[Mapping[str, Any]]) -> None:
+def _catch_up(ledger: Ledger, history: History, restored: Restored, left: LeftBehind) -> None:
     """Add what the generations so far lack: the last one its digest, and each its row of metrics."""
     done = Commit(restored.digest, update_metrics(restored.stats, update_s=restored.seconds))
     if len(history.digests) < len(history.records):
         confirm(history.records[-1], done, history=ledger.history, at=ledger.at)
-    pending = read_json(ledger.folder.pending) if ledger.folder.pending.exists() else {}
-    there = {row["generation"] for row in rows if "fitness/mean" in row}
+    pending = expendable(ledger.folder.pending)
     for record in history.records:
-        if record.generation in there:
+        if record.generation in left.generations:
             continue
         row = pending if pending.get("generation") == record.generation else record_metrics(record)
         if record is history.records[-1] and restored.start < restored.updates:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,7 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import load_model
+from esopt_jax.models.load import Model, load_model
 from esopt_jax.rollouts.trajectory import read_trajectories
 from esopt_jax.training.history_reader import History
 from esopt_jax.training.jsonl import read, read_json
@@ -21,6 +23,8 @@ from esopt_jax.training.replay import Replay, known_history, replay_run
 from esopt_jax.training.restore import Restored, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Params, Trajectory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,11 @@ class Run:
         """Rebuild the weights from base and history alone and compare: see `training.replay`."""
         return replay_run(self.folder, generation=generation, base=base)
 
-    def restore(self, generation: int | None = None, *, base: str | Path | None = None) -> tuple[Restored, Any]:
-        """The weights after so many updates in the run's master format, and the base model they belong to."""
+    def restore(self, generation: int | None = None, *, base: str | Path | None = None) -> tuple[Restored, Model]:
+        """The weights after so many updates in the run's master format, and the base model, without its own weights.
+
+        On another platform they may be equal to tolerance only, which is logged.
+        """
         history, config = self.history(), self.config
         use_numerics(config)
         model = load_model(config.model.path if base is None else base)
@@ -129,7 +136,9 @@ class Run:
             mesh=config.train.mesh,
             checkpoints=self._files.checkpoints,
         )
-        return restored, model
+        if not restored.exact:
+            log.warning("these weights were computed on another platform: equal to the run's to tolerance only")
+        return restored, dataclasses.replace(model, params={})
 
     @property
     def _files(self) -> RunFolder:

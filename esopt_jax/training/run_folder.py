@@ -13,12 +13,19 @@ What it holds:
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.training.jsonl import write_text
+from esopt_jax.training.lock import run_lock
+
+_LEFTOVERS = ("lock", "config.yaml.partial")
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ def next_run_dir(preset: str, root: Path = Path("runs")) -> Path:
 def check_run_dir(path: Path) -> None:
     """Refuse a folder that a run may not use; look only, create nothing.
 
+    A lock that a process left behind which died before it wrote anything else is no obstacle.
+
     Raises:
         EsoptError: `path` is no folder (a file, a dangling link), lies below such, is not empty or cannot be written.
     """
@@ -114,7 +123,7 @@ def check_run_dir(path: Path) -> None:
                 else f"lies below {str(nearest)!r}, which is not a folder"
             )
             raise EsoptError(f"run folder {str(path)!r} {where}; give another --run-dir")
-        if nearest == path.absolute() and any(path.iterdir()):
+        if nearest == path.absolute() and {p.name for p in path.iterdir()} - set(_LEFTOVERS):
             raise EsoptError(f"run folder {str(path)!r} is not empty; give a new --run-dir or remove it")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise EsoptError(f"run folder {str(path)!r} cannot be written: no permission in {str(nearest)!r}")
@@ -129,28 +138,29 @@ def open_run_folder(path: Path) -> RunFolder:
         EsoptError: there is none.
     """
     folder = RunFolder(path)
-    if not os.path.isdir(path):
-        raise EsoptError(f"run folder {str(path)!r} does not exist")
-    if not os.path.isfile(folder.config):
+    try:
+        names = os.listdir(path)
+    except OSError as fault:
+        state = {errno.ENOENT: "does not exist", errno.ENOTDIR: "is not a folder"}.get(fault.errno or 0)
+        raise EsoptError(f"run folder {str(path)!r} {state or f'cannot be read: {fault.strerror}'}") from None
+    if folder.config.name not in names:
         raise EsoptError(f"{str(path)!r} is no run folder: it holds no {folder.config.name}")
     return folder
 
 
-def create_run_folder(path: Path, config_yaml: str) -> RunFolder:
-    """Create the folder with the resolved config in it.
+@contextmanager
+def create_run_folder(path: Path, config_yaml: str) -> Iterator[RunFolder]:
+    """Create the folder with the resolved config in it, and hold its lock within the block.
 
     Raises:
         EsoptError: as `check_run_dir`; also when another process took the folder in between.
     """
-    check_run_dir(path)
     folder = RunFolder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with folder.config.open("x", encoding="utf-8") as stream:  # "x": of two processes one is refused
-            stream.write(config_yaml)
-        folder.trajectories(0).parent.mkdir()
-    except FileExistsError:
-        raise EsoptError(f"run folder {str(path)!r} was just taken by another run; give another --run-dir") from None
     except OSError as fault:
         raise EsoptError(f"run folder {str(path)!r} cannot be written: {fault.strerror}") from None
-    return folder
+    with run_lock(folder.lock):
+        check_run_dir(path)  # again, now that nobody else can take it
+        write_text(folder.config, config_yaml)
+        yield folder

@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import math
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ import numpy as np
 
 from esopt_jax.config import Config, config_hash
 from esopt_jax.config_reader import load_config
-from esopt_jax.errors import EsoptError
+from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.training.jsonl import read_json, write_json
+from esopt_jax.training.left_behind import read_left_behind
 from esopt_jax.training.loop import train
 from esopt_jax.training.resume import resume
 from esopt_jax.training.run_folder import RunFolder
@@ -75,12 +75,17 @@ def train_seeds(config: Config, seeds: Sequence[int], root: Path) -> dict[str, A
         _check_same(_folder(root, seed), own)
     for number, (seed, own) in enumerate(configs.items(), 1):
         folder = _folder(root, seed)
-        status = _status(folder)
-        log.info("seed %d (%d of %d)%s", seed, number, len(configs), "" if status is None else f": {status} earlier")
-        if status is None:
-            train(own, folder.path, started=time.perf_counter())
-        elif status != "finished":
-            resume(folder.path)
+        begun = folder.config.exists()
+        finished = begun and read_left_behind(folder).finished
+        state = ": finished earlier" if finished else ": going on" if begun else ""
+        log.info("seed %d (%d of %d)%s", seed, number, len(configs), state)
+        try:
+            if not begun:
+                train(own, folder.path)
+            elif not finished:
+                resume(folder.path)
+        except StoppedError as fault:
+            raise type(fault)(f"{fault}; the same command with --seeds goes on with all of them") from fault
     result = aggregate({seed: read_json(_folder(root, seed).summary) for seed in seeds})
     write_json(root / AGGREGATE, result)
     return result
@@ -127,13 +132,6 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 def _folder(root: Path, seed: int) -> RunFolder:
     return RunFolder(root / f"seed-{seed}")
-
-
-def _status(folder: RunFolder) -> str | None:
-    """None of a seed that has not begun."""
-    if not folder.config.exists():
-        return None
-    return str(read_json(folder.summary).get("status")) if folder.summary.exists() else "stopped"
 
 
 def _check_same(folder: RunFolder, config: Config) -> None:

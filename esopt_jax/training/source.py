@@ -30,6 +30,7 @@ class Source:
         model: its base model.
         weights: what to play with: base parameters, or the master of a run.
         updates: how many updates lie behind the weights; 0 for a base.
+        exact: whether they are the run's to the bit; on another platform they may not be.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class Source:
     model: Model
     weights: Master | Params
     updates: int = 0
+    exact: bool = True
 
 
 def base_source(config: Config) -> Source:
@@ -84,7 +86,7 @@ def load_source(
         raise EsoptError(f"--set es.… does not change the weights of the run in {str(source)!r}; leave it out")
     if base is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=base))
+    environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
     restored, model = Run(Path(source)).restore(generation, base=config.model.path)
     use_numerics(config)  # the overrides' after the run's own
-    environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return Source(config, environment, model, restored.master, restored.updates)
+    return Source(config, environment, model, restored.master, restored.updates, restored.exact)

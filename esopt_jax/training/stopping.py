@@ -62,6 +62,22 @@ def as_stop(fault: BaseException) -> EsoptError | None:
     return None
 
 
+@contextmanager
+def stops() -> Iterator[None]:
+    """Turn whatever of `STOPS` ends the block into the error that a user reads.
+
+    Raises:
+        EsoptError: that error.
+    """
+    try:
+        yield
+    except STOPS as fault:
+        stop = as_stop(fault)
+        if stop is None or stop is fault:
+            raise
+        raise stop from fault
+
+
 class StopRequest:
     """Whether a signal has come."""
 
@@ -79,9 +95,6 @@ def stop_signals() -> Iterator[StopRequest]:
     """Turn the signals into `StopSignal` within the block; a second one ends the process as it always would.
 
     Only the main thread of a process can do that: elsewhere the signals keep their meaning.
-
-    Raises:
-        StoppedError: a signal came, and nothing in the block took notice.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -90,17 +103,18 @@ def stop_signals() -> Iterator[StopRequest]:
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        request.name = signal.Signals(number).name
-        request.check()
+        if request.name is None:  # a second signal of another kind does not disturb the stop
+            request.name = signal.Signals(number).name
+            request.check()
 
-    earlier = {number: signal.signal(number, stop) for number in SIGNALS}
+    earlier = {number: signal.getsignal(number) for number in SIGNALS}
     try:
+        for number in SIGNALS:
+            signal.signal(number, stop)
         yield request
-    except StopSignal as fault:
-        raise StoppedError(f"stopped by {fault}") from None
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _named(fault: OSError) -> str:

@@ -43,7 +43,7 @@ def test_train_then_evaluate_the_result(workplace, tmp_path):
 
     scored = _esopt(workplace, tmp_path, "eval", "Even", "--json", model__path=run / "final")
     assert scored.returncode == 0, scored.stderr
-    assert json.loads(scored.stdout) == summary["final"]
+    assert json.loads(scored.stdout) == {"updates": 0, "exact": True, **summary["final"]}
 
 
 @pytest.mark.parametrize(("every", "code"), [(10, 0), (1, 3)])

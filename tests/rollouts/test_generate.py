@@ -41,5 +41,6 @@ def test_other_weights_can_be_given(model):
 
 
 def test_nothing_to_reply_to_is_refused(model):
-    with pytest.raises(EsoptError, match="prompts is empty"):
-        generate(model, [])
+    for prompts in ([], "2"):
+        with pytest.raises(EsoptError, match="give a list of at least one"):
+            generate(model, prompts)

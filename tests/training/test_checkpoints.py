@@ -10,7 +10,7 @@ import pytest
 from esopt_jax.core.digest import digest
 from esopt_jax.core.master import make_master
 from esopt_jax.errors import EsoptError, StoppedError
-from esopt_jax.training.checkpoints import restore_checkpoint, save_checkpoint, saved_checkpoints
+from esopt_jax.training.checkpoints import restore_checkpoint, save_checkpoint, saved_checkpoints, set_aside, shapes_of
 from esopt_jax.types import LeafSpec
 
 SPECS = (
@@ -49,7 +49,7 @@ def copy(saved, tmp_path):
 def test_every_bit_comes_back(tmp_path, format):
     master = make(1, format)
     save_checkpoint(tmp_path, master, updates=3, keep=2)
-    found = restore_checkpoint(tmp_path, 3, digest(master), like=make(2, format))
+    found = restore_checkpoint(tmp_path, 3, digest(master), like=shapes_of(make(2, format)))
     assert bits(found) == bits(master)
     assert jax.tree.structure(found) == jax.tree.structure(master)
 
@@ -58,7 +58,28 @@ def test_the_newest_are_kept(tmp_path):
     for updates in (1, 2, 3, 10):
         save_checkpoint(tmp_path, make(updates), updates=updates, keep=2)
     assert saved_checkpoints(tmp_path) == [10, 3]
-    assert bits(restore_checkpoint(tmp_path, 3, digest(make(3)), like=make(0))) == bits(make(3))
+    assert bits(restore_checkpoint(tmp_path, 3, digest(make(3)), like=shapes_of(make(0)))) == bits(make(3))
+
+
+def test_longer_ones_neither_count_nor_go(tmp_path):
+    """They are of a history that was cut back; resuming sets them aside."""
+    for updates in (20, 30, 5, 10, 15):
+        save_checkpoint(tmp_path, make(0), updates=updates, keep=2)
+    assert saved_checkpoints(tmp_path) == [30, 20, 15, 10]
+    for updates in (20, 30):
+        set_aside(tmp_path, updates)
+    assert saved_checkpoints(tmp_path) == [15, 10]
+    assert sorted(p.name for p in tmp_path.glob("*.damaged")) == ["after_00020.damaged", "after_00030.damaged"]
+
+
+def test_room_is_made_before_it_is_looked_for(tmp_path, monkeypatch):
+    """What a killed run left half written must not keep the next one from writing."""
+    leftover = tmp_path / "checkpoints" / "after_00001.partial"
+    leftover.mkdir(parents=True)
+    usage = type("usage", (), {"free": property(lambda self: 0 if leftover.exists() else 10**9)})
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage())
+    save_checkpoint(tmp_path / "checkpoints", make(0), updates=2, keep=2)
+    assert saved_checkpoints(tmp_path / "checkpoints") == [2]
 
 
 def test_sha256sum_reads_the_sums(saved):
@@ -100,10 +121,10 @@ def test_of_200_flipped_bits_none_is_restored_silently(copy):
         path.write_bytes(changed)
         touched.add(path)
         with pytest.raises(EsoptError, match=r"checkpoint '.*after_00007' cannot be used: "):
-            restore_checkpoint(copy, 7, MARK, like=make(0))
+            restore_checkpoint(copy, 7, MARK, like=shapes_of(make(0)))
         path.write_bytes(text)
     assert touched == {path for path in everything if path.stat().st_size}
-    assert bits(restore_checkpoint(copy, 7, MARK, like=make(1))) == bits(make(0))
+    assert bits(restore_checkpoint(copy, 7, MARK, like=shapes_of(make(1)))) == bits(make(0))
 
 
 def test_every_file_cut_short_or_missing_is_found(copy):
@@ -117,16 +138,16 @@ def test_every_file_cut_short_or_missing_is_found(copy):
             else:
                 path.write_bytes(rest)
             with pytest.raises(EsoptError, match="cannot be used"):
-                restore_checkpoint(copy, 7, MARK, like=make(0))
+                restore_checkpoint(copy, 7, MARK, like=shapes_of(make(0)))
             path.write_bytes(text)
 
 
 def test_sound_checkpoints_of_other_weights_are_refused(copy):
     with pytest.raises(EsoptError, match="it belongs to another history"):
-        restore_checkpoint(copy, 7, digest(make(1)), like=make(0))
+        restore_checkpoint(copy, 7, digest(make(1)), like=shapes_of(make(0)))
     (copy / "after_00007").rename(copy / "after_00008")
     with pytest.raises(EsoptError, match="it belongs to another history"):
-        restore_checkpoint(copy, 8, MARK, like=make(0))
+        restore_checkpoint(copy, 8, MARK, like=shapes_of(make(0)))
 
 
 def test_weights_that_changed_with_their_sums_are_refused(copy, tmp_path):
@@ -141,7 +162,7 @@ def test_weights_that_changed_with_their_sums_are_refused(copy, tmp_path):
     lines = [f"{checkpoints._sha256(p)}  {p.relative_to(folder)}" for p in files(folder)]
     (folder / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     with pytest.raises(EsoptError, match="the digest of its weights is"):
-        restore_checkpoint(copy, 7, MARK, like=make(0))
+        restore_checkpoint(copy, 7, MARK, like=shapes_of(make(0)))
 
 
 def test_one_that_cannot_be_written_stops_the_run(tmp_path):

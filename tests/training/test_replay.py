@@ -1,5 +1,6 @@
 """Base + history = the weights, on this platform to the bit and on another to tolerance."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,9 +14,11 @@ from esopt_jax.core.digest import digest
 from esopt_jax.core.master import make_master
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import load_model
+from esopt_jax.training import replay as replay_module
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
 from esopt_jax.training.replay import replay_file
+from esopt_jax.training.restore import restore
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
 
@@ -28,6 +31,19 @@ def config(make_config):
 @pytest.fixture(scope="module")
 def run(config, tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def bfloat16_model(config, tmp_path):
+    """The tiny model as a file of bfloat16 weights."""
+    import ml_dtypes
+    from safetensors.numpy import load_file, save_file
+
+    folder = tmp_path / "bfloat16"
+    shutil.copytree(config.model.path, folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({k: v.astype(ml_dtypes.bfloat16) for k, v in tensors.items()}, folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture
@@ -98,11 +114,9 @@ def as_of_another_platform(run, **changes):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_on_another_platform_the_largest_difference_is_told(copy):
+def test_on_another_platform_weights_of_other_digests_are_not_compared_with(copy):
     as_of_another_platform(copy, digest="0" * 32)
-    found = copy.replay()
-    assert found.verdict == "equal to tolerance" and found.largest_difference == 0.0
-    assert found.compared_with == "final weights"  # the checkpoints have other digests than this history
+    assert copy.replay().verdict == "another platform"  # neither checkpoints nor final weights have such a digest
 
 
 def test_on_another_platform_without_weights_nothing_is_claimed(copy):
@@ -112,10 +126,36 @@ def test_on_another_platform_without_weights_nothing_is_claimed(copy):
     assert found.verdict == "another platform" and found.largest_difference is None
 
 
+def test_on_another_platform_the_largest_difference_is_told(copy, monkeypatch):
+    as_of_another_platform(copy)
+    monkeypatch.setattr(replay_module, "restore", slightly_off)
+    found = copy.replay()
+    assert found.verdict == "equal to tolerance" and found.compared_with == "checkpoint of 3 updates"
+    assert found.largest_difference == pytest.approx(1e-6, rel=0.2)
+    shutil.rmtree(RunFolder(copy.folder).checkpoints)
+    assert copy.replay().compared_with == "final weights"
+
+
+def slightly_off(*args, **kwargs):
+    """What another platform may make of a replay."""
+    restored = restore(*args, **kwargs)
+    master = {path: leaf + 1e-6 for path, leaf in restored.master.items()}
+    return dataclasses.replace(restored, master=master, digest="f" * 32, exact=False)
+
+
 def test_on_another_platform_a_changed_history_is_not_called_tolerance(copy):
-    as_of_another_platform(copy, digest="0" * 32, weights=[1.0] * 8)
+    as_of_another_platform(copy, weights=[1.0] * 8)
     with pytest.raises(EsoptError, match="more than another platform explains"):
         copy.replay()
+
+
+def test_on_another_platform_rounded_or_older_final_weights_are_no_evidence(make_config, tmp_path, bfloat16_model):
+    """`final/` has the base's type: rounded, it is not what the run had, and proves nothing against a replay."""
+    config = make_config(model__path=str(bfloat16_model), es__master="split", train__checkpoint_every=0)
+    run = train(config, tmp_path / "run")
+    assert run.replay().verdict == "equal"
+    as_of_another_platform(run, digest="0" * 32)
+    assert run.replay().verdict == "another platform"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks XLA for another x86 instruction set")

@@ -1,7 +1,13 @@
 """Resuming: what may change and what may not, what is damaged and what is only missing."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 from same_run import check_same, without_times
@@ -168,6 +174,21 @@ def test_without_any_checkpoint_the_history_suffices(stopped, whole, caplog):
     assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
 
 
+def test_a_damaged_checkpoint_does_not_count_as_one_that_is_kept(stopped):
+    (stopped.checkpoints / "after_00003" / "SHA256SUMS").write_text("")
+    resume(stopped.path)
+    names = sorted(p.name for p in stopped.checkpoints.iterdir())
+    assert names == ["after_00003", "after_00003.damaged", "after_00004"]
+
+
+@pytest.mark.parametrize("damaged", ["summary.json", "pending.json", "env.json"])
+def test_a_damaged_file_that_the_run_can_do_without_is_said_and_passed_over(stopped, whole, caplog, damaged):
+    (stopped.path / damaged).write_text("{")
+    resume(stopped.path)
+    assert f"{damaged} cannot be read" in caplog.text and "going on without it" in caplog.text
+    assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
+
+
 @pytest.mark.parametrize("lost", ["metrics.jsonl", "evaluations.jsonl", "summary.json", "pending.json", "env.json"])
 def test_a_lost_file_does_not_lose_the_run(stopped, whole, lost):
     (stopped.path / lost).unlink()
@@ -194,8 +215,42 @@ def test_a_run_killed_before_its_header_was_whole_begins_anew(stopped, whole):
 
 
 def test_broken_metrics_are_one_line(stopped):
-    stopped.metrics.write_bytes(b"nonsense\n" + stopped.metrics.read_bytes())
+    rows = stopped.metrics.read_bytes()
+    stopped.metrics.write_bytes(b"nonsense\n" + rows)
     refused(stopped, r"metrics.jsonl, line 1 is no valid row")
+    stopped.metrics.write_bytes(b'{"generation": 0}\n' + rows)
+    refused(stopped, r"metrics.jsonl, line 1 is no row of metrics; delete the line")
+    stopped.metrics.write_bytes(rows + rows.splitlines(keepends=True)[1])
+    refused(stopped, r"metrics.jsonl, line \d+: generation 0 is there twice; delete the line")
+
+
+def test_metrics_ahead_of_a_history_that_was_put_back_are_one_line(stopped):
+    lines = stopped.history.read_bytes().splitlines(keepends=True)
+    stopped.history.write_bytes(b"".join(lines[:3]))
+    refused(stopped, r"metrics.jsonl, line \d: generation 1 is not among the 1 of the history")
+
+
+def test_broken_evaluations_are_one_line(stopped):
+    stopped.evaluations.write_bytes(b"{}\n" + stopped.evaluations.read_bytes())
+    refused(stopped, r"evaluations.jsonl, line 1 is no evaluation; delete the line to have it played again")
+
+
+def test_a_config_that_is_not_whole_and_has_no_history_is_refused(stopped):
+    for path in (stopped.history, stopped.metrics, stopped.evaluations, stopped.summary):
+        path.unlink()
+    for text in ("", "preset: x\n"):
+        stopped.config.write_text(text)
+        refused(stopped, r"config.yaml is not whole, and no history says what it was")
+
+
+def test_an_extension_that_was_stopped_at_once_is_not_finished(whole, make_config, tmp_path, monkeypatch):
+    folder = RunFolder(shutil.copytree(whole, tmp_path / "run"))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("esopt_jax.training.resume._catch_up", lambda *args: 1 / 0)
+        resume(folder.path, ["es.generations=6"])
+    assert load_config(folder.config).es.generations == 6 and Run(folder.path).summary["status"] == "finished"
+    resume(folder.path)
+    assert Run(folder.path).summary["generations"] == 6
 
 
 def test_folders_that_are_no_run(tmp_path):
@@ -203,6 +258,23 @@ def test_folders_that_are_no_run(tmp_path):
         resume(tmp_path / "nothing")
     with pytest.raises(EsoptError, match=r"is no run folder: it holds no config\.yaml"):
         resume(tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody without permission")
+def test_a_folder_that_may_not_be_read_is_one_line(stopped):
+    code = """
+import os, sys
+from pathlib import Path
+from esopt_jax.training.run_folder import open_run_folder
+os.setuid(65534)
+open_run_folder(Path(sys.argv[1]))
+"""
+    with tempfile.TemporaryDirectory() as place:  # where everybody may go, unlike pytest's own
+        os.chmod(place, 0o755)
+        folder = shutil.copytree(stopped.path, Path(place) / "run")
+        folder.chmod(0o700)
+        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
+    assert f"EsoptError: run folder {str(folder)!r} cannot be read: Permission denied" in done.stderr
 
 
 def test_another_platform_is_written_down(stopped, whole, monkeypatch, caplog):
@@ -241,7 +313,6 @@ def test_live_resume_and_replay_share_the_compiled_programs(config, whole, stopp
 def test_nothing_but_core_update_moves_weights():
     """And no other module of the package calls those programs or writes one of its own."""
     import re
-    from pathlib import Path
 
     import esopt_jax
 
@@ -269,6 +340,10 @@ def test_a_stop_while_going_on_counts_what_was_before(stopped, whole):
         resume(stopped.path, at=at)
     summary = Run(stopped.path).summary
     assert summary["generations"] == 3 and summary["train_episodes"] == 3 * 64
+    began = time.perf_counter()
     resume(stopped.path)
+    took = time.perf_counter() - began
     check_same(stopped.path, whole)
-    assert Run(stopped.path).summary["wall_s"] > summary["wall_s"]
+    assert summary["wall_s"] < Run(stopped.path).summary["wall_s"] < summary["wall_s"] + took
+    rows = Run(stopped.path).metrics()
+    assert [row["wall_s"] for row in rows] == sorted(row["wall_s"] for row in rows)

@@ -38,8 +38,8 @@ def test_dangling_link_is_refused(tmp_path):
 
 
 def test_name_too_long_for_the_file_system_is_one_clear_error(tmp_path):
-    with pytest.raises(EsoptError, match=r"cannot be (used|written)"):
-        create_run_folder(tmp_path / ("x" * 5000), "")
+    with pytest.raises(EsoptError, match=r"cannot be (used|written)"), create_run_folder(tmp_path / ("x" * 5000), ""):
+        pass
 
 
 def test_next_folder_follows_the_highest_number(tmp_path):
@@ -51,18 +51,20 @@ def test_next_folder_follows_the_highest_number(tmp_path):
 
 
 def test_created_folder_holds_the_config_and_cannot_be_created_twice(tmp_path):
-    folder = create_run_folder(tmp_path / "run", "preset: toy\n")
+    with create_run_folder(tmp_path / "run", "preset: toy\n") as folder:
+        assert folder.config.read_text() == "preset: toy\n"
+        with pytest.raises(EsoptError, match="is in use by process"), create_run_folder(tmp_path / "run", ""):
+            pass
+    with pytest.raises(EsoptError, match="not empty"), create_run_folder(tmp_path / "run", ""):
+        pass
     assert folder.config.read_text() == "preset: toy\n"
-    with pytest.raises(EsoptError, match="not empty"):
-        create_run_folder(tmp_path / "run", "")
 
 
-def test_of_two_processes_that_looked_at_once_one_is_refused(tmp_path, monkeypatch):
-    create_run_folder(tmp_path / "run", "first\n")
-    monkeypatch.setattr("esopt_jax.training.run_folder.check_run_dir", lambda path: None)
-    with pytest.raises(EsoptError, match="just taken"):
-        create_run_folder(tmp_path / "run", "second\n")
-    assert RunFolder(tmp_path / "run").config.read_text() == "first\n"
+def test_a_folder_whose_process_died_before_it_wrote_anything_can_be_used(tmp_path):
+    for name in ("lock", "config.yaml.partial"):
+        (tmp_path / name).touch()
+    with create_run_folder(tmp_path, "preset: toy\n") as folder:
+        assert folder.config.read_text() == "preset: toy\n"
 
 
 def test_trajectory_names_sort_by_generation(tmp_path):

@@ -11,12 +11,13 @@ import pytest
 from same_run import check_same
 
 from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.models.save import save_params
 from esopt_jax.training.loop import train
 from esopt_jax.training.moments import Moment
 from esopt_jax.training.resume import resume
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
-from esopt_jax.training.stopping import InterruptedRunError, StopSignal, as_stop, stop_signals
+from esopt_jax.training.stopping import InterruptedRunError, StopSignal, as_stop, stop_signals, stops
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path):
 
 
 def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
-    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stop_signals() as request:
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops(), stop_signals() as request:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
@@ -127,6 +128,41 @@ def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(config, whol
 
     with pytest.raises(StoppedError, match=r"disk is full|No space left|cannot be written"):
         train(config, small_disk / "run", at=at)
+    ballast.unlink()
+    resume(small_disk / "run")
+    check_same(small_disk / "run", whole)
+
+
+def test_going_on_while_the_disk_is_still_full_is_one_line_too(config, whole, small_disk):
+    with pytest.raises(StoppedError):
+        train(config, small_disk / "run", at=send_at(signal.SIGTERM, Moment.AFTER_ROW))
+    ballast = small_disk / "ballast"
+    with ballast.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space"):
+        while True:
+            stream.write(b"x" * 512)
+    before = RunFolder(small_disk / "run").history.read_bytes()
+    with pytest.raises(StoppedError, match="the disk is full") as stop:
+        resume(small_disk / "run")
+    assert "\n" not in str(stop.value)
+    assert RunFolder(small_disk / "run").history.read_bytes() == before
+    ballast.unlink()
+    resume(small_disk / "run")
+    check_same(small_disk / "run", whole)
+
+
+def test_a_disk_too_small_for_the_final_weights_stops_the_run(config, whole, small_disk, monkeypatch):
+    ballast = small_disk / "ballast"
+
+    def fill(*args):
+        with ballast.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space"):
+            for size in (4096, 1):
+                while True:
+                    stream.write(b"x" * size)
+        return save_params(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(StoppedError, match=r"cannot write a model to .*No space left"):
+        patch.setattr("esopt_jax.training.loop.save_params", fill)
+        train(config, small_disk / "run")
     ballast.unlink()
     resume(small_disk / "run")
     check_same(small_disk / "run", whole)

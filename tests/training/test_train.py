@@ -56,7 +56,12 @@ def test_env_names_versions_and_devices_but_no_host(folder):
 
     record = json.loads(folder.env.read_text())
     assert record["backend"] == "cpu" and record["devices"] and record["versions"]["jax"]
-    assert record["precision"] == {"compute": "float32", "master": "float32", "matmul": "default"}
+    assert record["precision"] == {
+        "compute": "float32",
+        "master": "float32",
+        "matmul": "default",
+        "deterministic": False,
+    }
     assert platform.node() not in folder.env.read_text()
 
 
@@ -135,7 +140,7 @@ def test_generation_is_on_disk_before_the_update_that_fails(make_config, tmp_pat
 
         return update
 
-    monkeypatch.setattr(loop, "make_update", broken)
+    monkeypatch.setattr(loop, "run_update", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         loop.train(make_config(), tmp_path / "run")
     rows = read(RunFolder(tmp_path / "run").history)
