@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import in_a_terminal
 import pytest
 import tiny_agent
 
@@ -99,7 +100,7 @@ def test_seeds_give_one_table(capsys, arguments, tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_command_with_a_line_that_says_how_to_go_on(arguments, capsys, tmp_path, number, code):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "esopt_jax.cli.main", *arguments, "--set", "es.generations=100000"]
+    command = [sys.executable, in_a_terminal.__file__, *arguments, "--set", "es.generations=100000"]
     process = subprocess.Popen([*command, "--run-dir", str(folder)], stderr=subprocess.PIPE, text=True, env=os.environ)
     for _ in range(1200):
         if (folder / "history.jsonl").exists() and b"applied" in (folder / "history.jsonl").read_bytes():

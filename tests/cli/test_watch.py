@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import in_a_terminal
 import pytest
 
 from esopt_jax.cli.main import main
@@ -43,7 +44,7 @@ def _end(folder, **summary):
 
 
 def _watch(folder, **streams):
-    command = [sys.executable, "-W", "error", "-m", "esopt_jax.cli.main", "watch", str(folder), "--interval-s", "0.05"]
+    command = [sys.executable, "-W", "error", in_a_terminal.__file__, "watch", str(folder), "--interval-s", "0.05"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **streams)
 
 

@@ -57,7 +57,15 @@ def test_signals_stop_a_run_which_then_goes_on(config, whole, tmp_path, number):
     check_same(tmp_path / "run", whole)
 
 
-def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path):
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal; a job in the background is started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path, interruptible):
     with pytest.raises(InterruptedRunError, match=r"interrupted .*--resume") as stop:
         train(config, tmp_path / "run", at=send_at(signal.SIGINT, Moment.EVALUATION))
     assert stop.value.exit_code == 130
