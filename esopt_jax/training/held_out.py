@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from esopt_jax.models.load import load_model
+from esopt_jax.models.load import open_model
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.best_random import best_random
 from esopt_jax.training.evaluate import PRESET, evaluate_view, policy_view, samplings
@@ -41,7 +41,7 @@ def score_best_random(session: Session, ledger: Ledger) -> None:
 
     def play() -> Evaluation:
         log.info("scoring the best of %d random perturbations", config.es.population_size)
-        return best_random(session, base_master(load_model(config.model.path), config.es))
+        return best_random(session, base_master(open_model(config.model.path), config.es))
 
     _once(session, ledger, Scored(config.es.generations, BEST_RANDOM, PRESET), play)
 

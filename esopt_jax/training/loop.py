@@ -19,9 +19,8 @@ import numpy as np
 from esopt_jax.config import Config, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
-from esopt_jax.core.master import master_value
 from esopt_jax.core.update import Update
-from esopt_jax.models.load import load_model
+from esopt_jax.models.load import open_model
 from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
@@ -137,14 +136,14 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     if updates == 0:
         log.info("run folder %s; scoring the base model, after compiling", folder.path)
     elif not ledger.evaluations.has_base():  # its file was lost
-        score_weights(session, base_master(load_model(config.model.path), config.es), ledger, 0)
+        score_weights(session, base_master(open_model(config.model.path), config.es), ledger, 0)
     _settle(session, master, ledger, updates)
     update = run_update(session.model.specs, config.es)
     with progress(config.log.progress, total, done=updates) as report:
         for index in range(updates, total):
             master = _generation(session, master, ledger, index, update, report)
             _settle(session, master, ledger, index + 1)
-    save_params(folder.final, {path: master_value(leaf) for path, leaf in master.items()}, session.model)
+    save_params(folder.final, master, session.model, replace=True)
     del master
     if config.eval.best_random:
         score_best_random(session, ledger)

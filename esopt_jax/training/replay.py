@@ -17,7 +17,7 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model, open_model
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
 from esopt_jax.training.history_reader import History, read_history
 from esopt_jax.training.restore import Restored, base_master, restore
@@ -77,7 +77,7 @@ def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path
     """
     folder = open_run_folder(run_dir)
     base = load_config(folder.config).model.path if base is None else base
-    return _replay(known_history(folder.history), load_model(base), generation, folder)
+    return _replay(known_history(folder.history), open_model(base), generation, folder)
 
 
 def replay_file(history: Path, *, base: str | Path, generation: int | None = None) -> Replay:
@@ -86,7 +86,7 @@ def replay_file(history: Path, *, base: str | Path, generation: int | None = Non
     Raises:
         EsoptError: the base or the history is not what it was, or there is no such generation.
     """
-    return _replay(known_history(history), load_model(base), generation, None)
+    return _replay(known_history(history), open_model(base), generation, None)
 
 
 def _replay(history: History, model: Model, generation: int | None, folder: RunFolder | None) -> Replay:
@@ -119,7 +119,7 @@ def _recorded(folder: RunFolder, history: History, model: Model, restored: Resto
         except EsoptError:
             pass  # damaged; perhaps the final weights are there
     if updates == len(history.records) and folder.final.exists():
-        final = load_model(folder.final)
+        final = open_model(folder.final)
         return "final weights", {p: master_value(x) for p, x in base_master(final, history.header.es).items()}
     return None
 

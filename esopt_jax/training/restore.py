@@ -10,9 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
+
 from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
-from esopt_jax.core.master import make_master
+from esopt_jax.core.master import master_leaf
 from esopt_jax.core.replay import replay
 from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
@@ -48,8 +50,11 @@ class Restored:
 
 
 def base_master(model: Model, es: ESConfig) -> Master:
-    """The base weights in the format of a run; shares no memory with the model."""
-    return make_master(model.params, specs=model.specs, format=es.master)
+    """The base weights in the format of a run; shares no memory with the model.
+
+    Of a model that `open_model` gave, each leaf is read, converted and let go before the next.
+    """
+    return {spec.path: master_leaf(model.params[spec.path], spec=spec, format=es.master) for spec in model.specs}
 
 
 def run_update(specs: Specs, es: ESConfig) -> Update:
@@ -99,8 +104,12 @@ def restore(
             f"the run's base {history.header.base_digest}; give the right one with --base"
         )
     start = 0
-    if checkpoints is not None:
-        master, start, mark = _newest_checkpoint(checkpoints, history, updates, master)
+    if checkpoints is not None and (usable := _usable(checkpoints, history, updates)):
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), master)
+        del master  # two copies of the weights may not fit
+        found = _newest_sound(checkpoints, history, usable, like)
+        master, start = (base_master(model, es), 0) if found is None else found
+        mark = history.digests[start - 1] if start else mark
     same = es.plan == "full" or mesh == history.header.mesh
     exact, stats = True, None
     steps = replay(history.records[start:updates], master, seed=es.seed, update=run_update(model.specs, es))
@@ -118,13 +127,16 @@ def restore(
     return Restored(master, mark, updates, start, stats, exact, seconds)
 
 
-def _newest_checkpoint(root: Path, history: History, updates: int, base: Master) -> tuple[Master, int, str]:
-    """The newest sound checkpoint that the history knows, at most `updates` long; else the base."""
-    for found in saved_checkpoints(root):
-        if 0 < found <= min(updates, len(history.digests)):
-            expected = history.digests[found - 1]
-            try:
-                return restore_checkpoint(root, found, expected, like=base), found, expected
-            except EsoptError as fault:
-                log.warning("%s; falling back to what is older", fault)
-    return base, 0, history.header.base_digest
+def _usable(root: Path, history: History, updates: int) -> list[int]:
+    """Checkpoints of at most so many updates that the history knows, the newest first."""
+    return [found for found in saved_checkpoints(root) if 0 < found <= min(updates, len(history.digests))]
+
+
+def _newest_sound(root: Path, history: History, usable: list[int], like: Master) -> tuple[Master, int] | None:
+    """The first of the checkpoints that can be restored, and of how many updates it is."""
+    for found in usable:
+        try:
+            return restore_checkpoint(root, found, history.digests[found - 1], like=like), found
+        except EsoptError as fault:
+            log.warning("%s; falling back to what is older", fault)
+    return None

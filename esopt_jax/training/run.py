@@ -12,7 +12,7 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import load_model
+from esopt_jax.models.load import open_model
 from esopt_jax.rollouts.trajectory import read_trajectories
 from esopt_jax.training.history_reader import History
 from esopt_jax.training.jsonl import read, read_json
@@ -120,7 +120,7 @@ class Run:
         """The weights after so many updates in the run's master format, and the base model they belong to."""
         history, config = self.history(), self.config
         use_numerics(config)
-        model = load_model(config.model.path if base is None else base)
+        model = open_model(config.model.path if base is None else base)
         restored = restore(
             history,
             model,

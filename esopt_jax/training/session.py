@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from esopt_jax.config import Config
 from esopt_jax.envs.registry import make_environment
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model, open_model
 from esopt_jax.models.sharding import make_mesh
 from esopt_jax.rollouts.chat import Chat, load_chat
 from esopt_jax.rollouts.engine import make_engine
@@ -57,7 +57,7 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
         EsoptError: one of them cannot be had.
     """
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return environment, load_model(config.model.path)
+    return environment, open_model(config.model.path)
 
 
 @contextmanager
