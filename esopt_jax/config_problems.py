@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from typing import Any
 
 from esopt_jax.config import Config
@@ -49,6 +51,7 @@ def problems(config: Config) -> list[str]:
     )
     if es.antithetic:
         check(es.population_size % 2 == 0, "es.population_size", "even when es.antithetic is true")
+    check(_is_scope(es.scope), "es.scope", "full, all_linear or pattern:REGEX with a valid regular expression")
     for group, value in es.sigma_multipliers.items():
         if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
             found.append(
@@ -78,6 +81,18 @@ def problems(config: Config) -> list[str]:
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found
+
+
+def _is_scope(text: str) -> bool:
+    kind, colon, expression = text.partition(":")
+    if not colon:
+        return kind in ("full", "all_linear")
+    try:
+        with warnings.catch_warnings(action="error"):  # Python warns of what will be read otherwise one day
+            re.compile(expression)
+    except (re.error, RecursionError, OverflowError, Warning):
+        return False
+    return kind == "pattern"
 
 
 def _at_least_0(x: float) -> bool:

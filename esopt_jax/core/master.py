@@ -63,10 +63,11 @@ def master_leaf(x: jax.Array, *, spec: LeafSpec, format: MasterFormat) -> Master
     if format not in ("float32", "split", "bfloat16"):
         raise EsoptError(f"master format {format!r}: {did_you_mean(str(format), ('float32', 'split', 'bfloat16'))}")
     if format == "float32" or spec.keep_float32 or (format == "split" and not spec.is_matrix):
-        copy: jax.Array = jnp.array(x, jnp.float32)  # the update donates its master
-        return copy
-    x = jnp.asarray(x, jnp.float32)
-    return split(x) if format == "split" else round_nearest(x)
+        leaf: MasterLeaf = jnp.array(x, jnp.float32)  # a copy: the update donates its master
+    else:
+        x = jnp.asarray(x, jnp.float32)
+        leaf = split(x) if format == "split" else round_nearest(x)
+    return leaf
 
 
 def check_leaves(params: Params | Master, specs: Specs) -> None:

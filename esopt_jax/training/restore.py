@@ -67,6 +67,7 @@ def run_update(specs: Specs, es: ESConfig) -> Update:
         antithetic=es.antithetic,
         rounding=es.rounding,
         multipliers=es.sigma_multipliers,
+        scope=es.scope,
     )
 
 

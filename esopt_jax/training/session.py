@@ -10,6 +10,7 @@ from functools import partial
 import jax.numpy as jnp
 
 from esopt_jax.config import Config
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.envs.registry import make_environment
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, open_model
@@ -57,7 +58,9 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
         EsoptError: one of them cannot be had.
     """
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return environment, open_model(config.model.path)
+    model = open_model(config.model.path)
+    tuned_specs(model.specs, config.es.scope)  # refuses a pattern that no leaf matches
+    return environment, model
 
 
 @contextmanager
