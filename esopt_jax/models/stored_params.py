@@ -110,8 +110,10 @@ class StoredParams(Mapping[str, jax.Array]):
         read = _reader(leaf_view(tensor.array()[rows], spec), spec, np.dtype(dtype))
         home = self._homes[path]
         if home is None:
-            return jnp.asarray(read((slice(None),) * len(spec.shape)))
-        return jax.make_array_from_callback(spec.shape, home, read)
+            leaf = jax.device_put(read((slice(None),) * len(spec.shape)))  # `jnp.asarray` copies once more
+        else:
+            leaf = jax.make_array_from_callback(spec.shape, home, read)
+        return jax.block_until_ready(leaf)  # else transfers queue up, each with its copy in host memory
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaves)
