@@ -28,7 +28,8 @@ class ESConfig:
     `population_size` counts all members, also when `antithetic`. `control` replaces learning by a null experiment:
     `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone. `scope` says which
     weights are tuned: `full`, all of them; `all_linear`, the projections alone; `pattern:REGEX`, the leaves in whose
-    path the expression is found. The others keep every bit. The history's header records it.
+    path the expression is found; `lora:RANK` and `lora:RANK:REGEX`, low-rank adapters beside the projections or beside
+    the matrices so named, merged into them on export. The others keep every bit. The history's header records it.
     """
 
     seed: int = 0

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from esopt_jax.core.master import master_value
 from esopt_jax.core.rounding import leaf_shape
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.layout import by_tensor, tensor_rows
 from esopt_jax.models.load import Model
+from esopt_jax.models.lora import base_specs, merged_leaf
 from esopt_jax.models.stored_params import HEAD, text_name
 from esopt_jax.models.tensor_files import DTYPES, INDEX, WEIGHTS, StoredTensor, TensorFile, listed, open_weights
 from esopt_jax.types import Master, Params
@@ -38,7 +38,7 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     Args:
         folder: new or empty.
         params: leaves by canonical path, float32 or as a master. Each tensor is rounded to the dtype that it had in the
-            source.
+            source; adapters are merged into their matrices before.
         model: where the weights started from; its folder is read again.
         replace: whether a model already in `folder` may be replaced.
 
@@ -60,10 +60,10 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
             tensor.copy_to(stream)
             return
         for spec in parts[text]:
-            leaf = np.asarray(master_value(params[spec.path])).astype(DTYPES[tensor.dtype])
+            leaf = np.asarray(merged_leaf(params, spec.path)).astype(DTYPES[tensor.dtype])
             stream.write(tensor_rows(leaf, spec).view(np.uint8).data)
 
-    parts = by_tensor(model.specs)
+    parts = by_tensor(base_specs(model.specs))
     writers = {file.path.name: _writer(file, fill) for file in weights.files}
     size = sum(file.path.stat().st_size for file in weights.files)
     _write(folder, writers, model.folder, index=weights.index, size=size)

@@ -20,7 +20,6 @@ from esopt_jax.config import Config, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.update import Update
-from esopt_jax.models.load import open_model
 from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
@@ -39,7 +38,7 @@ from esopt_jax.training.monitors import check_monitor, monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.progress import Report, progress
-from esopt_jax.training.restore import base_master, run_update
+from esopt_jax.training.restore import base_master, base_model, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
@@ -136,7 +135,7 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     if updates == 0:
         log.info("run folder %s; scoring the base model, after compiling", folder.path)
     elif not ledger.evaluations.has_base():  # its file was lost
-        score_weights(session, base_master(open_model(config.model.path), config.es), ledger, 0)
+        score_weights(session, base_master(base_model(config.model.path, config.es), config.es), ledger, 0)
     _settle(session, master, ledger, updates)
     update = run_update(session.model.specs, config.es)
     with progress(config.log.progress, total, done=updates) as report:

@@ -16,11 +16,12 @@ import numpy as np
 from esopt_jax.config_reader import load_config
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
+from esopt_jax.core.scope import adapter_scope
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, open_model
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
 from esopt_jax.training.history_reader import History, read_history
-from esopt_jax.training.restore import Restored, base_master, restore
+from esopt_jax.training.restore import Restored, base_master, base_model, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Master, Params
 
@@ -77,7 +78,7 @@ def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path
     """
     folder = open_run_folder(run_dir)
     base = load_config(folder.config).model.path if base is None else base
-    return _replay(known_history(folder.history), open_model(base), generation, folder)
+    return _replay(known_history(folder.history), base, generation, folder)
 
 
 def replay_file(history: Path, *, base: str | Path, generation: int | None = None) -> Replay:
@@ -86,10 +87,11 @@ def replay_file(history: Path, *, base: str | Path, generation: int | None = Non
     Raises:
         EsoptError: the base or the history is not what it was, or there is no such generation.
     """
-    return _replay(known_history(history), open_model(base), generation, None)
+    return _replay(known_history(history), base, generation, None)
 
 
-def _replay(history: History, model: Model, generation: int | None, folder: RunFolder | None) -> Replay:
+def _replay(history: History, base: str | Path, generation: int | None, folder: RunFolder | None) -> Replay:
+    model = base_model(base, history.header.es)
     updates = len(history.records) if generation is None else generation
     restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=(1, 1))
     marks = (history.header.base_digest, *history.digests)
@@ -118,7 +120,8 @@ def _recorded(folder: RunFolder, history: History, model: Model, restored: Resto
             return f"checkpoint of {updates} updates", {path: master_value(leaf) for path, leaf in master.items()}
         except EsoptError:
             pass  # damaged; perhaps the final weights are there
-    if updates == len(history.records) and folder.final.exists():
+    merged = adapter_scope(history.header.es.scope) is not None  # `final` no longer has what was tuned
+    if updates == len(history.records) and folder.final.exists() and not merged:
         final = open_model(folder.final)
         return "final weights", {p: master_value(x) for p, x in base_master(final, history.header.es).items()}
     return None

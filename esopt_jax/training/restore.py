@@ -16,9 +16,11 @@ from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
 from esopt_jax.core.master import master_leaf
 from esopt_jax.core.replay import replay
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model
+from esopt_jax.models.load import Model, open_model
+from esopt_jax.models.lora import with_adapters
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints
 from esopt_jax.training.history_reader import History
 from esopt_jax.types import Master, Specs
@@ -47,6 +49,17 @@ class Restored:
     stats: UpdateStats | None
     exact: bool
     seconds: float
+
+
+def base_model(path: str | Path, es: ESConfig) -> Model:
+    """The base of a run, its weights still on the disk; with the adapters that its scope asks for.
+
+    Raises:
+        EsoptError: it cannot be had, or has no leaf in the scope.
+    """
+    model = with_adapters(open_model(path), es.scope, seed=es.seed)
+    tuned_specs(model.specs, es.scope)
+    return model
 
 
 def base_master(model: Model, es: ESConfig) -> Master:

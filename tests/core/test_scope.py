@@ -39,7 +39,7 @@ def test_which_leaves_are_in_a_scope(specs):
 def test_a_scope_without_leaves_is_refused(specs):
     with pytest.raises(EsoptError, match=r"'pattern:attention', which no leaf of the model is in.*embed\.weight"):
         tuned_specs(specs, "pattern:attention")
-    with pytest.raises(EsoptError, match="'linear'; it must be full, all_linear or pattern:REGEX"):
+    with pytest.raises(EsoptError, match="'linear'; it must be full, all_linear, pattern:REGEX"):
         tuned_specs(specs, "linear")
 
 

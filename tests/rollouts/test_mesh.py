@@ -19,6 +19,7 @@ from conftest import make_model, make_tokenizer
 from test_population import ES, ROLLOUT, SEED, SIGMA, Talk
 from esopt_jax.core.master import base_view, make_master
 from esopt_jax.errors import EsoptError
+from esopt_jax.models.lora import with_adapters
 from esopt_jax.models.sharding import make_mesh, shard_params
 from esopt_jax.rollouts.chat import load_chat
 from esopt_jax.rollouts.engine import make_engine
@@ -29,7 +30,7 @@ from esopt_jax.rollouts.workers import StepPool
 (plan, scope), found = sys.argv[2:], {}
 folder = Path(tempfile.mkdtemp())
 make_tokenizer(folder)
-model, chat = make_model(folder), load_chat(folder, thinking=False)
+model, chat = with_adapters(make_model(folder), scope, seed=0), load_chat(folder, thinking=False)
 environment = Talk()
 cases = list(enumerate(environment.tasks("train")))[:3]
 sampling = make_sampling(ROLLOUT)
@@ -63,7 +64,12 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize(
     ("plan", "scope"),
-    [("full", "full"), ("full", "all_linear"), pytest.param("low_rank", "full", marks=pytest.mark.slow)],
+    [
+        ("full", "full"),
+        ("full", "all_linear"),
+        pytest.param("full", "lora:2", marks=pytest.mark.slow),
+        pytest.param("low_rank", "full", marks=pytest.mark.slow),
+    ],
 )
 def test_four_devices_give_the_tokens_of_one(plan, scope):
     """Both have 2 members x 3 cases on a device, so the compiled programs are of one size and the tokens are equal."""
