@@ -27,7 +27,9 @@ class ESConfig:
 
     `population_size` counts all members, also when `antithetic`. `control` replaces learning by a null experiment:
     `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone. `scope` says which
-    weights are tuned: all of them; the history's header records it.
+    weights are tuned: `full`, all of them; `all_linear`, the projections alone; `pattern:REGEX`, the leaves in whose
+    path the expression is found; `lora:RANK` and `lora:RANK:REGEX`, low-rank adapters beside the projections or beside
+    the matrices so named, merged into them on export. The others keep every bit. The history's header records it.
     """
 
     seed: int = 0
@@ -49,7 +51,7 @@ class ESConfig:
     members_per_pass: int = 0
     master: Literal["float32", "split", "bfloat16"] = "float32"
     rounding: Literal["nearest", "stochastic"] = "nearest"
-    scope: Literal["full"] = "full"
+    scope: str = "full"
     sigma_multipliers: dict[str, float] = field(default_factory=dict)
     control: Literal["none", "shuffled_rewards", "zero_update"] = "none"
 

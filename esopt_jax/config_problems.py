@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from typing import Any
 
 from esopt_jax.config import Config
@@ -49,6 +51,7 @@ def problems(config: Config) -> list[str]:
     )
     if es.antithetic:
         check(es.population_size % 2 == 0, "es.population_size", "even when es.antithetic is true")
+    check(_is_scope(es.scope), "es.scope", "full, all_linear, pattern:REGEX, lora:RANK or lora:RANK:REGEX")
     for group, value in es.sigma_multipliers.items():
         if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
             found.append(
@@ -78,6 +81,22 @@ def problems(config: Config) -> list[str]:
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found
+
+
+def _is_scope(text: str) -> bool:
+    kind, colon, expression = text.partition(":")
+    if kind == "lora":
+        rank, colon, expression = expression.partition(":")
+        if not re.fullmatch("[1-9][0-9]{0,3}", rank):
+            return False
+    elif kind != "pattern":
+        return text in ("full", "all_linear")
+    try:
+        with warnings.catch_warnings(action="error"):  # Python warns of what will be read otherwise one day
+            re.compile(expression)
+    except (re.error, RecursionError, OverflowError, Warning):
+        return False
+    return kind == "lora" or bool(colon)
 
 
 def _at_least_0(x: float) -> bool:

@@ -52,6 +52,7 @@ class Purpose:
     ENVIRONMENT = 3
     ROUNDING = 4
     CONTROL = 5
+    ADAPTER = 6
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class LeafSpec:
         init: `"normal"`, `"zeros"`, `"ones"` or `"decay"` (the `A_log` initialiser).
         hf_name: tensor name in a text-only Hugging Face file.
         part: which piece of the Hugging Face tensor this leaf is; None when it is the whole tensor.
-        group: family for per-group sigma multipliers: `"matrix"`, `"embedding"`, `"norm"`, `"gate"` or `"conv"`.
+        group: family for per-group sigma multipliers: `"matrix"`, `"embedding"`, `"norm"`, `"gate"` or `"conv"`; the
+            adapters of a run are `"adapter"`.
         keep_float32: stored in float32 whatever the format of the weights.
     """
 

@@ -21,6 +21,8 @@ COMMANDS = {
     "train": "train",
     "eval": "evaluate",
     "replay": "replay",
+    "export": "export",
+    "import-history": "import_history",
     "presets": "presets",
     "data": "data",
     "env": "env",
@@ -39,6 +41,7 @@ start here:
   esopt train --resume DIR                   go on with a run that was stopped or killed
   esopt eval DIR                             score what a run has learnt on held-out tasks
   esopt play DIR                             watch one episode
+  esopt export DIR --out FOLDER              write the tuned model for transformers and vLLM
 
 exit codes: 0 done, 2 bad input, 3 stopped with what it had kept, 130 interrupted"""
 

@@ -14,9 +14,18 @@ import jax.numpy as jnp
 
 from esopt_jax.core.rounding import MasterLeaf, Split, leaf_shape, leaf_value, round_nearest, split
 from esopt_jax.errors import EsoptError, did_you_mean
-from esopt_jax.types import Master, MasterFormat, Params, Specs, View
+from esopt_jax.types import LeafSpec, Master, MasterFormat, Params, Specs, View
 
-__all__ = ["Split", "base_leaf", "base_view", "check_leaves", "make_master", "master_value", "view_dtype"]
+__all__ = [
+    "Split",
+    "base_leaf",
+    "base_view",
+    "check_leaves",
+    "make_master",
+    "master_leaf",
+    "master_value",
+    "view_dtype",
+]
 
 
 def make_master(params: Params, *, specs: Specs, format: MasterFormat) -> Master:
@@ -39,17 +48,26 @@ def make_master(params: Params, *, specs: Specs, format: MasterFormat) -> Master
         >>> make_master({"w": jnp.ones((1, 2))}, specs=specs, format="split")["w"].hi.dtype
         dtype(bfloat16)
     """
+    check_leaves(params, specs)
+    return {spec.path: master_leaf(params[spec.path], spec=spec, format=format) for spec in specs}
+
+
+def master_leaf(x: jax.Array, *, spec: LeafSpec, format: MasterFormat) -> MasterLeaf:
+    """One leaf of `make_master`, for weights that are read one after another.
+
+    Example:
+        >>> spec = LeafSpec("w", (1, 2), (None, None), 1, "normal", "w")
+        >>> master_leaf(jnp.ones((1, 2), jnp.bfloat16), spec=spec, format="split").lo.tolist()
+        [[0, 0]]
+    """
     if format not in ("float32", "split", "bfloat16"):
         raise EsoptError(f"master format {format!r}: {did_you_mean(str(format), ('float32', 'split', 'bfloat16'))}")
-    check_leaves(params, specs)
-    master: Master = {}
-    for spec in specs:
-        x = jnp.array(params[spec.path], jnp.float32)  # a copy: the update donates its master
-        if format == "float32" or spec.keep_float32 or (format == "split" and not spec.is_matrix):
-            master[spec.path] = x
-        else:
-            master[spec.path] = split(x) if format == "split" else round_nearest(x)
-    return master
+    if format == "float32" or spec.keep_float32 or (format == "split" and not spec.is_matrix):
+        leaf: MasterLeaf = jnp.array(x, jnp.float32)  # a copy: the update donates its master
+    else:
+        x = jnp.asarray(x, jnp.float32)
+        leaf = split(x) if format == "split" else round_nearest(x)
+    return leaf
 
 
 def check_leaves(params: Params | Master, specs: Specs) -> None:

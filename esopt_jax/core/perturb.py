@@ -17,31 +17,30 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
-from jax import lax
 
 from esopt_jax.core.layout import forms_of, make_layout
 from esopt_jax.core.master import base_leaf, view_dtype
 from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
 from esopt_jax.core.noise import leaf_hashes, noise_key, noise_sign
-from esopt_jax.types import Key, Master, Params, Plan, Specs, View
+from esopt_jax.core.rounding import MasterLeaf
+from esopt_jax.core.scope import tuned_specs
+from esopt_jax.core.views import Factored, Shared, materialize, member_view, unwrapped, view_axes
+from esopt_jax.types import Key, LeafSpec, Master, Plan, Specs, View
+
+__all__ = [
+    "NO_MULTIPLIERS",
+    "Factored",
+    "Shared",
+    "group_multipliers",
+    "materialize",
+    "member_view",
+    "perturb",
+    "perturb_population",
+    "unwrapped",
+    "view_axes",
+]
 
 NO_MULTIPLIERS: Mapping[str, float] = MappingProxyType({})
-
-
-@struct.dataclass
-class Factored:
-    """A matrix leaf plus a low-rank perturbation: `base + leftᵀ right` on the matrix form `[rows, columns]`.
-
-    Attributes:
-        base: the leaf in its own shape, shared by the members of a population.
-        left: `[R, rows]`, or `[M, R, rows]` for M members, with sigma, sign and `1/sqrt(R)` folded in.
-        right: `[R, columns]` or `[M, R, columns]`.
-    """
-
-    base: Any
-    left: Any
-    right: Any
 
 
 def perturb(
@@ -55,6 +54,7 @@ def perturb(
     dtype: Any,
     sign: jax.Array | float = 1.0,
     multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+    scope: str = "full",
 ) -> View:
     """The view of one member: weights plus `sigma * eps`, `eps` from `key`.
 
@@ -68,6 +68,7 @@ def perturb(
         dtype: compute type; members are rounded to nearest even.
         sign: `[]`, -1 for the second of an antithetic pair.
         multipliers: leaf group -> factor on sigma; 1 where absent.
+        scope: which leaves are perturbed, as `tuned_specs` reads it.
 
     Returns:
         path -> array of the leaf's shape or `Factored`.
@@ -82,8 +83,7 @@ def perturb(
     """
     scales = (jnp.asarray(sigma, jnp.float32) * jnp.asarray(sign, jnp.float32))[None]
     at = {"specs": specs, "plan": plan, "rank": rank, "dtype": dtype, "multipliers": multipliers}
-    view = _perturb_many(key[None], scales, master, **at)
-    return {path: _member(leaf, 0) for path, leaf in view.items()}
+    return member_view(_perturb_many(key[None], scales, master, scope=scope, **at), 0)
 
 
 def perturb_population(
@@ -99,6 +99,7 @@ def perturb_population(
     dtype: Any,
     antithetic: bool = False,
     multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+    scope: str = "full",
 ) -> View:
     """The views of several members, in one pass over the weights; scratch beyond the result is bounded.
 
@@ -117,9 +118,11 @@ def perturb_population(
         dtype: compute type; members are rounded to nearest even.
         antithetic: members 2k and 2k+1 are mirror images.
         multipliers: leaf group -> factor on sigma; 1 where absent.
+        scope: which leaves are perturbed, as `tuned_specs` reads it.
 
     Returns:
-        path -> `[M, *shape]` array, or `Factored` with an unbatched `base` and factors `[M, R, ...]`.
+        path -> `[M, *shape]` array, or `Factored` with an unbatched `base` and factors `[M, R, ...]`; `Shared` for
+        a leaf outside the scope.
 
     Example:
         >>> from esopt_jax.types import LeafSpec
@@ -131,48 +134,7 @@ def perturb_population(
     """
     at = {"specs": specs, "plan": plan, "rank": rank, "dtype": dtype, "multipliers": multipliers}
     keys, scales = _member_keys(jnp.uint32(seed), jnp.uint32(generation), members, sigma, antithetic=antithetic)
-    return _perturb_many(keys, scales, master, **at)
-
-
-def view_axes(view: View) -> View:
-    """`in_axes` for `jax.vmap` over a population's view: 0 for what members own, None for the shared base.
-
-    Example:
-        >>> view = {"w": Factored(base=jnp.ones((3, 2)), left=jnp.ones((5, 1, 3)), right=jnp.ones((5, 1, 2)))}
-        >>> jax.vmap(lambda v: v["w"].base.sum() + v["w"].left.sum(), in_axes=(view_axes(view),))(view).shape
-        (5,)
-    """
-    return {path: Factored(base=None, left=0, right=0) if isinstance(x, Factored) else 0 for path, x in view.items()}
-
-
-def member_view(view: View, index: jax.Array | int) -> View:
-    """The view of one member of a population's view.
-
-    Example:
-        >>> member_view({"b": jnp.arange(6.0).reshape(3, 2)}, 1)["b"].tolist()
-        [2.0, 3.0]
-    """
-    return {path: _member(leaf, index) for path, leaf in view.items()}
-
-
-def materialize(view: View, specs: Specs) -> Params:
-    """Dense float32 weights of one member's view, for tests and for exporting a member.
-
-    Args:
-        view: of one member, without member axis.
-        specs: the leaf table.
-
-    Returns:
-        path -> float32 array.
-
-    Example:
-        >>> from esopt_jax.types import LeafSpec
-        >>> specs = (LeafSpec("w", (1, 2), (None, None), 1, "normal", "w"),)
-        >>> view = {"w": Factored(base=jnp.ones((1, 2)), left=jnp.array([[0.5]]), right=jnp.array([[1.0, -1.0]]))}
-        >>> materialize(view, specs)["w"].tolist()
-        [[1.5, 0.5]]
-    """
-    return {spec.path: _dense(view[spec.path], spec.noise_form) for spec in specs}
+    return _perturb_many(keys, scales, master, scope=scope, **at)
 
 
 def group_multipliers(specs: Specs, multipliers: Mapping[str, float]) -> np.ndarray:
@@ -208,7 +170,9 @@ def _perturb_many(
     rank: int,
     dtype: Any,
     multipliers: Mapping[str, float],
+    scope: str,
 ) -> View:
+    every, specs = specs, tuned_specs(specs, scope)
     layout = make_layout(specs, plan)
     hashes, factors = leaf_hashes(specs), group_multipliers(specs, multipliers)
     leaves = [master[spec.path] for spec in specs]
@@ -230,17 +194,9 @@ def _perturb_many(
         at = {"form": specs[i].noise_form, "rank": rank, "dtype": dtypes[i]}
         pair = large_factors(keys, scales, hashes[i], factors[i], **at)
         found[i] = Factored(base_leaf(leaves[i], dtypes[i]), *pair)
-    return {spec.path: found[i] for i, spec in enumerate(specs)}
+    tuned = {spec.path: found[i] for i, spec in enumerate(specs)}
+    return {s.path: tuned[s.path] if s.path in tuned else _shared(master[s.path], s, dtype) for s in every}
 
 
-def _member(leaf: Any, index: jax.Array | int) -> Any:
-    return Factored(leaf.base, leaf.left[index], leaf.right[index]) if isinstance(leaf, Factored) else leaf[index]
-
-
-@partial(jax.jit, static_argnames="form")
-def _dense(leaf: Any, form: tuple[int, int]) -> jax.Array:
-    if not isinstance(leaf, Factored):
-        return jnp.asarray(leaf, jnp.float32)
-    left, right = leaf.left.astype(jnp.float32), leaf.right.astype(jnp.float32)
-    noise = jnp.einsum("ra,rb->ab", left, right, precision=lax.Precision.HIGHEST)
-    return (jnp.asarray(leaf.base, jnp.float32).reshape(form) + noise).reshape(leaf.base.shape)
+def _shared(leaf: MasterLeaf, spec: LeafSpec, dtype: Any) -> Shared:
+    return Shared(base_leaf(leaf, view_dtype(dtype, spec.keep_float32)))

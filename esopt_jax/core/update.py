@@ -18,6 +18,7 @@ from flax import struct
 from esopt_jax.core.layout import forms_of, make_layout
 from esopt_jax.core.noise import leaf_hashes, noise_key
 from esopt_jax.core.perturb import NO_MULTIPLIERS, group_multipliers
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.steps import update_large, update_pool
 from esopt_jax.errors import EsoptError
 from esopt_jax.types import Fitness, Key, Master, Plan, Purpose, Rounding, Specs
@@ -53,6 +54,7 @@ def make_update(
     antithetic: bool = False,
     rounding: Rounding = "nearest",
     multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+    scope: str = "full",
 ) -> Update:
     """The update of a run, compiled once per kind of leaf.
 
@@ -64,6 +66,7 @@ def make_update(
         antithetic: members 2k and 2k+1 are mirror images; their common noise is drawn once.
         rounding: how a `bfloat16` master rounds; other formats are exact.
         multipliers: leaf group -> factor on eps, as the members were perturbed.
+        scope: which leaves are updated, as the members were perturbed; the arrays of others are passed on.
 
     Returns:
         `update(seed, generation, master, weights, alpha) -> (master, UpdateStats)`. `weights` are `[P]` float32 shaped
@@ -83,6 +86,7 @@ def make_update(
     """
     if antithetic and population_size % 2:
         raise EsoptError(f"population_size is {population_size}; antithetic members come in pairs: make it even")
+    every, specs = specs, tuned_specs(specs, scope)
     layout, hashes, factors = make_layout(specs, plan), leaf_hashes(specs), group_multipliers(specs, multipliers)
 
     def update(
@@ -114,7 +118,8 @@ def make_update(
                     keys, leaf, coefficients, hashes[i], steps[i], dither, form=form, rank=r
                 )
                 moments.append(moment)
-        return {spec.path: updated[i] for i, spec in enumerate(specs)}, _stats(moments)
+        tuned = {spec.path: updated[i] for i, spec in enumerate(specs)}
+        return {s.path: tuned[s.path] if s.path in tuned else master[s.path] for s in every}, _stats(moments)
 
     return update
 
@@ -132,6 +137,7 @@ def update(
     antithetic: bool = False,
     rounding: Rounding = "nearest",
     multipliers: Mapping[str, float] = NO_MULTIPLIERS,
+    scope: str = "full",
 ) -> tuple[Master, UpdateStats]:
     """One update, for a notebook; a loop calls what `make_update` returns, whose arguments these are.
 
@@ -152,6 +158,7 @@ def update(
         antithetic=antithetic,
         rounding=rounding,
         multipliers=multipliers,
+        scope=scope,
     )
     return step(seed, generation, master, weights, alpha)
 

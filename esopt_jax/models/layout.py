@@ -30,6 +30,29 @@ def tensor_shape(leaves: list[LeafSpec]) -> tuple[int, ...]:
     return (sum(s[0] for s in shapes), *shapes[0][1:])
 
 
+def place_leaves(leaves: list[LeafSpec]) -> list[tuple[LeafSpec, slice]]:
+    """The leaves of one tensor with the rows of it that each one is."""
+    stops = np.cumsum([_file_shape(spec)[0] for spec in leaves]).tolist()
+    return [(spec, slice(stop - _file_shape(spec)[0], stop)) for spec, stop in zip(leaves, stops, strict=True)]
+
+
+def leaf_view(rows: np.ndarray, spec: LeafSpec) -> np.ndarray:
+    """A leaf in its own shape, out of its rows of a file's tensor. A view: nothing is copied."""
+    if spec.group not in ("matrix", "conv"):
+        return rows
+    split = spec.inputs or 1  # the taps of a convolution lead, as the inputs of a projection do
+    inputs, outputs = spec.shape[:split], spec.shape[split:]
+    axes = (*range(len(outputs), len(spec.shape)), *range(len(outputs)))
+    return rows.reshape(*outputs, *inputs).transpose(axes)
+
+
+def tensor_rows(leaf: np.ndarray, spec: LeafSpec) -> np.ndarray:
+    """The rows of a file's tensor that hold a leaf: the inverse of `leaf_view`, contiguous."""
+    if spec.group in ("matrix", "conv"):
+        leaf = leaf.reshape(spec.noise_form).T.reshape(_file_shape(spec))
+    return np.ascontiguousarray(leaf)
+
+
 def split_tensors(tensors: Mapping[str, np.ndarray], specs: Specs) -> dict[str, np.ndarray]:
     """Leaves of a file's tensors, in the tensors' own dtype.
 
@@ -44,18 +67,17 @@ def split_tensors(tensors: Mapping[str, np.ndarray], specs: Specs) -> dict[str, 
             found.append(f"{name} is {list(tensors[name].shape)} instead of {list(tensor_shape(leaves))}")
     if found:
         raise EsoptError("the weights do not match config.json: " + "; ".join(found))
-    leaves_of = {}
-    for name, leaves in parts.items():
-        stops = np.cumsum([_file_shape(spec)[0] for spec in leaves])[:-1]
-        for spec, piece in zip(leaves, np.split(tensors[name], stops), strict=True):
-            leaves_of[spec.path] = _from_file(piece, spec)
-    return leaves_of
+    return {
+        spec.path: np.ascontiguousarray(leaf_view(tensors[name][rows], spec))
+        for name, leaves in parts.items()
+        for spec, rows in place_leaves(leaves)
+    }
 
 
 def join_tensors(leaves: Mapping[str, np.ndarray], specs: Specs) -> dict[str, np.ndarray]:
     """The file's tensors of `leaves`: the inverse of `split_tensors`."""
     return {
-        name: np.ascontiguousarray(np.concatenate([_to_file(leaves[spec.path], spec) for spec in parts]))
+        name: np.concatenate([tensor_rows(leaves[spec.path], spec) for spec in parts])
         for name, parts in by_tensor(specs).items()
     }
 
@@ -65,15 +87,3 @@ def _file_shape(spec: LeafSpec) -> tuple[int, ...]:
     if spec.group == "conv":
         return (columns, 1, rows)
     return (columns, rows) if spec.group == "matrix" else spec.shape
-
-
-def _from_file(tensor: np.ndarray, spec: LeafSpec) -> np.ndarray:
-    if spec.group not in ("matrix", "conv"):
-        return tensor
-    return np.ascontiguousarray(tensor.reshape(tensor.shape[0], -1).T).reshape(spec.shape)
-
-
-def _to_file(leaf: np.ndarray, spec: LeafSpec) -> np.ndarray:
-    if spec.group not in ("matrix", "conv"):
-        return leaf
-    return leaf.reshape(spec.noise_form).T.reshape(_file_shape(spec))

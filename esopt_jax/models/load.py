@@ -1,33 +1,39 @@
-"""Read a model from a Hugging Face folder, or one shipped in the package."""
+"""Read a model from a Hugging Face folder, from the hub, or one shipped in the package."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.models.architecture import Architecture, parse_architecture, read_json
-from esopt_jax.models.layout import split_tensors
+from esopt_jax.models.hub import hub_folder, is_hub_id
 from esopt_jax.models.spec import leaf_specs
-from esopt_jax.types import Params, Specs
+from esopt_jax.models.stored_params import StoredParams, match_tensors
+from esopt_jax.models.tensor_files import DTYPES, open_weights
+from esopt_jax.types import Specs
 
 BUILTIN = Path(__file__).parent / "builtin"
-WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded model.
+    """A model.
 
     Attributes:
         arch: its architecture.
         specs: its table of leaves.
-        params: float32 weights by canonical leaf path.
-        dtypes: tensor name -> dtype in the file, so that a saved model has the types it came with.
+        params: weights by canonical leaf path: all in memory (`load_model`), or read one by one (`open_model`).
+        dtypes: tensor name in a text-only file -> dtype in its file, so that a saved model has the types it came with.
         tokenizer_path: the `tokenizer.json` beside it, or None.
         eos_ids: every token id that ends a turn, sorted; the union over the folder's files.
         vocab_limit: ids from here on are padding of the vocabulary and must not be sampled.
@@ -36,7 +42,7 @@ class Model:
 
     arch: Architecture
     specs: Specs
-    params: Params
+    params: Mapping[str, jax.Array]
     dtypes: dict[str, np.dtype]
     tokenizer_path: Path | None
     eos_ids: tuple[int, ...]
@@ -44,8 +50,13 @@ class Model:
     folder: Path
 
 
-def load_model(path: str | Path) -> Model:
-    """The model in a folder with `config.json` and `model.safetensors`; `builtin:NAME` is one shipped in the package.
+def load_model(path: str | Path, mesh: Mesh | None = None) -> Model:
+    """The model in a folder or on the hub, with all its weights in float32.
+
+    Args:
+        path: a folder with `config.json` and safetensors, one file or shards; `org/name` or `org/name@revision` of the
+            Hugging Face hub; or `builtin:NAME`, one shipped in the package.
+        mesh: (member, model); each device reads its part of the weights. None for the default device.
 
     Raises:
         EsoptError: in one line, for a folder that is absent or incomplete and for weights that do not fit its config.
@@ -55,22 +66,38 @@ def load_model(path: str | Path) -> Model:
         >>> len(model.specs) == len(model.params), model.folder.name
         (True, 'sudoku-4x4')
     """
+    model = open_model(path, mesh, dtype=jnp.float32)
+    return dataclasses.replace(model, params=dict(model.params))
+
+
+def open_model(path: str | Path, mesh: Mesh | None = None, *, dtype: Any = None) -> Model:
+    """The same without its weights in memory: `params` reads a leaf from the disk at each access.
+
+    Args:
+        path: as for `load_model`.
+        mesh: as for `load_model`.
+        dtype: float32; or None for bfloat16 where the files have bfloat16, else float32.
+
+    Raises:
+        EsoptError: as `load_model`; everything that is wrong shows here, before a weight is read.
+
+    Example:
+        >>> model = open_model("builtin:sudoku-4x4")
+        >>> model.params["norm.weight"].shape
+        (48,)
+    """
     folder = resolve_folder(path)
     config = read_json(folder / "config.json")
     arch = parse_architecture(config)
     specs = leaf_specs(arch)
-    tensors = _read_tensors(folder / WEIGHTS)
-    if arch.tie_word_embeddings:
-        tensors.pop("lm_head.weight", None)  # some exports repeat the tied table
-    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
-    params = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in split_tensors(tensors, specs).items()}
+    tensors = match_tensors(open_weights(folder), specs, tied=arch.tie_word_embeddings)
     tokenizer = folder / "tokenizer.json"
     tokenizer = tokenizer if tokenizer.is_file() else None
     return Model(
         arch=arch,
         specs=specs,
-        params=params,
-        dtypes=dtypes,
+        params=StoredParams(specs, tensors, mesh=mesh, dtype=dtype),
+        dtypes={name: DTYPES[tensor.dtype] for name, tensor in tensors.items()},
         tokenizer_path=tokenizer,
         eos_ids=_eos_ids(config, folder / "generation_config.json"),
         vocab_limit=_vocab_limit(tokenizer, arch.vocab_size),
@@ -79,7 +106,7 @@ def load_model(path: str | Path) -> Model:
 
 
 def resolve_folder(path: str | Path) -> Path:
-    """The folder that `path` names, checked to be one that can hold a model."""
+    """The folder that `path` names, checked to be one that can hold a model; a hub model is downloaded."""
     text = str(path)
     if text.startswith("builtin:"):
         name = text.removeprefix("builtin:")
@@ -89,29 +116,24 @@ def resolve_folder(path: str | Path) -> Path:
             raise EsoptError(f"there is no built-in model {name!r}; {hint} (shipped: {', '.join(shipped) or 'none'})")
         return BUILTIN / name
     folder = Path(path).expanduser()
-    if not folder.exists():
-        raise EsoptError(f"model folder {text!r} does not exist; give a Hugging Face folder or builtin:NAME")
+    if not os.path.exists(folder):  # unlike `Path.exists`, says no to a name that the system refuses
+        if isinstance(path, str) and is_hub_id(path):
+            folder = hub_folder(path)
+        else:
+            raise EsoptError(
+                f"model folder {text!r} does not exist; give a Hugging Face folder, ORG/NAME@main of the hub or "
+                "builtin:NAME"
+            )
     if not folder.is_dir():
-        raise EsoptError(f"model path {text!r} is a file; give the folder that holds config.json and {WEIGHTS}")
-    for name in ("config.json", WEIGHTS):
-        if not (folder / name).is_file():
-            raise EsoptError(f"model folder {text!r} has no {name}; it must hold config.json and {WEIGHTS}")
+        raise EsoptError(f"model path {text!r} is a file; give the folder that holds config.json and the weights")
+    if not (folder / "config.json").is_file():
+        raise EsoptError(f"model folder {text!r} has no config.json; it must hold config.json and weights")
     return folder
 
 
 def builtin_names() -> list[str]:
     """Names of the models shipped in the package."""
     return sorted(f.parent.name for f in BUILTIN.glob("*/config.json"))
-
-
-def _read_tensors(path: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is not a mapping)
-    except (SafetensorError, OSError) as fault:
-        raise EsoptError(f"{path} is not a readable safetensors file: {' '.join(str(fault).split())}") from None
 
 
 def _eos_ids(config: dict[str, Any], generation_config: Path) -> tuple[int, ...]:

@@ -1,68 +1,159 @@
-"""Write a model as a Hugging Face folder that `transformers` loads."""
+"""Write a model as a Hugging Face folder that `transformers` loads, file for file like the one it came from.
+
+Every weight file is written anew under the head of its original: the same tensors in the same order, of the same types.
+Those of the text decoder hold the new weights; all others (vision tower, multi-token head) are copied byte for byte.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from esopt_jax.core.rounding import leaf_shape
 from esopt_jax.errors import EsoptError, StoppedError
-from esopt_jax.models.layout import join_tensors
-from esopt_jax.models.load import WEIGHTS, Model
-from esopt_jax.types import Params
+from esopt_jax.models.layout import by_tensor, tensor_rows
+from esopt_jax.models.load import Model
+from esopt_jax.models.lora import base_specs, merged_leaf
+from esopt_jax.models.stored_params import HEAD, text_name
+from esopt_jax.models.tensor_files import DTYPES, INDEX, WEIGHTS, StoredTensor, TensorFile, listed, open_weights
+from esopt_jax.types import Master, Params
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model")
 """What accompanies the weights: config, generation config, tokenizer, chat template, licence."""
 
+_TABLE = "model.embed_tokens.weight"
+_SPARE = 1 << 24
 
-def save_params(folder: str | Path, params: Params, model: Model) -> None:
+
+def save_params(folder: str | Path, params: Params | Master, model: Model, *, replace: bool = False) -> None:
     """Write `params` into `folder`, with the files that `model` came with; untouched weights come back byte for byte.
 
+    Beyond `params` no more than one leaf is in memory.
+
     Args:
-        folder: created when absent; a model already there is replaced.
-        params: float32 leaves by canonical path. Each tensor is rounded to the dtype that it had in the source.
-        model: where the weights started from.
+        folder: new or empty.
+        params: leaves by canonical path, float32 or as a master. Each tensor is rounded to the dtype that it had in the
+            source; adapters are merged into their matrices before.
+        model: where the weights started from; its folder is read again.
+        replace: whether a model already in `folder` may be replaced.
 
     Raises:
-        EsoptError: leaves that are missing, unknown or misshapen.
+        EsoptError: leaves that are missing, unknown or misshapen, a folder that is not empty, or a source that is gone.
         StoppedError: the folder cannot be written.
     """
+    folder = Path(folder)
+    if not replace:
+        check_new_folder(folder)
     _check(params, model)
-    leaves = {spec.path: np.asarray(params[spec.path]).astype(model.dtypes[spec.hf_name]) for spec in model.specs}
-    write_folder(folder, join_tensors(leaves, model.specs), source=model.folder)
+    weights = open_weights(model.folder)
+
+    def fill(name: str, tensor: StoredTensor, stream: BinaryIO) -> None:
+        text = text_name(name)
+        if text == HEAD and model.arch.tie_word_embeddings:
+            text = _TABLE  # a file that repeats the tied table repeats the new one
+        if text is None:
+            tensor.copy_to(stream)
+            return
+        for spec in parts[text]:
+            leaf = np.asarray(merged_leaf(params, spec.path)).astype(DTYPES[tensor.dtype])
+            stream.write(tensor_rows(leaf, spec).view(np.uint8).data)
+
+    parts = by_tensor(base_specs(model.specs))
+    writers = {file.path.name: _writer(file, fill) for file in weights.files}
+    size = sum(file.path.stat().st_size for file in weights.files)
+    _write(folder, writers, model.folder, index=weights.index, size=size)
 
 
 def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: Path) -> None:
     """Write `tensors` as the weights of `folder`, beside copies of the other files of `source`."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    folder = Path(folder)
+    def write(stream: BinaryIO) -> None:
+        stream.write(save(tensors, metadata={"format": "pt"}))
+
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    _write(Path(folder), {WEIGHTS: write}, source, index=None, size=size)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder that already holds something.
+
+    Raises:
+        EsoptError: it does, or is no folder.
+    """
+    try:
+        taken = any(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise EsoptError(f"cannot write a model to {str(folder)!r}: {fault.strerror}") from None
+    if taken:
+        raise EsoptError(f"folder {str(folder)!r} is not empty; give a new one")
+
+
+def _writer(file: TensorFile, fill: Callable[[str, StoredTensor, BinaryIO], None]) -> Callable[[BinaryIO], None]:
+    def write(stream: BinaryIO) -> None:
+        stream.write(file.head)
+        for name, tensor in file.tensors.items():
+            fill(name, tensor, stream)
+
+    return write
+
+
+def _write(
+    folder: Path, writers: Mapping[str, Callable[[BinaryIO], None]], source: Path, *, index: Path | None, size: int
+) -> None:
+    """Write the weight files and copy what accompanies them. Weights appear under their names when all are complete."""
+    partial = {name: folder / f".{name}.partial" for name in writers}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(folder).free) < size + _SPARE:
+            raise OSError(f"the disk is full: it needs {size / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
+        for name, write in writers.items():
+            with partial[name].open("wb") as stream:
+                write(stream)
+                stream.flush()
+                os.fsync(stream.fileno())
         for pattern in COPIED:
             for file in source.glob(pattern):
-                if not file.name.endswith(".index.json") and file.parent.resolve() != folder.resolve():
+                if not file.name.endswith(".index.json") and source.resolve() != folder.resolve():
                     shutil.copyfile(file, folder / file.name)
-        # A reader never sees half a file: the weights appear under their name only when complete.
-        partial = folder / f".{WEIGHTS}.partial"
-        save_file(tensors, partial, metadata={"format": "pt"})
-        partial.chmod(0o644)  # safetensors makes it private to the user
-        os.replace(partial, folder / WEIGHTS)
-    except (OSError, SafetensorError) as fault:  # the library wraps what the system says
-        raise StoppedError(f"cannot write a model to {str(folder)!r}: {fault}") from None
+        for name, path in partial.items():
+            os.replace(path, folder / name)
+        if source.resolve() != folder.resolve():
+            _place_index(folder, writers, index)
+    except OSError as fault:
+        where = f" ({fault.filename})" if fault.filename else ""
+        raise StoppedError(f"cannot write a model to {str(folder)!r}: {fault.strerror or fault}{where}") from None
+    finally:
+        for path in partial.values():
+            path.unlink(missing_ok=True)
 
 
-def _check(params: Params, model: Model) -> None:
+def _place_index(folder: Path, names: Container[str], index: Path | None) -> None:
+    """Make the new weight files the only ones."""
+    for path in folder.glob("*.safetensors"):
+        if path.name not in names:
+            path.unlink()
+    if index is None:
+        (folder / INDEX).unlink(missing_ok=True)
+    else:
+        shutil.copyfile(index, folder / INDEX)
+
+
+def _check(params: Mapping[str, Any], model: Model) -> None:
     expected = {spec.path: spec.shape for spec in model.specs}
     found = [f"missing {path}" for path in expected if path not in params]
     found += [f"unknown {path}" for path in params if path not in expected]
     found += [
-        f"{path} is {list(params[path].shape)} instead of {list(shape)}"
+        f"{path} is {list(leaf_shape(params[path]))} instead of {list(shape)}"
         for path, shape in expected.items()
-        if path in params and tuple(params[path].shape) != shape
+        if path in params and leaf_shape(params[path]) != shape
     ]
     if found:
-        raise EsoptError("these weights cannot be saved: " + "; ".join(found))
+        raise EsoptError(f"these weights cannot be saved: {listed(found, 8, '; ')}")

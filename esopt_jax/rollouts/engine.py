@@ -18,9 +18,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.config import RolloutConfig
-from esopt_jax.core.perturb import Factored, view_axes
+from esopt_jax.core.views import Factored, Shared, unwrapped, view_axes
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
+from esopt_jax.models.lora import assembled
 from esopt_jax.models.sharding import MEMBER, MODEL
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.decode import DecodeSpec, DecodeState, Segment, decode_segment, init_state, start_turn
@@ -204,21 +205,31 @@ def _jit_turn(step: Callable[..., DecodeState], mesh: Mesh | None) -> Callable[.
 
     @partial(jax.jit, static_argnums=0, donate_argnums=2)
     def call(batched: bool, view: View, state: DecodeState, *rest: Any) -> DecodeState:
-        axes = view_axes(view) if batched else None
+        axes = assembled(view_axes(view)) if batched else None
         run = partial(step, axes=axes)
         if mesh is None:
-            return run(view, state, *rest)
+            return run(assembled(unwrapped(view)), state, *rest)
         rows, whole = PartitionSpec(MEMBER), PartitionSpec()
         placed = tuple(rows if isinstance(part, Segment | Slots) else whole for part in rest)
         specs = (view_partition(view, batched), rows, *placed)
-        return jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=rows)(view, state, *rest)
+        return jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=rows)(assembled(unwrapped(view)), state, *rest)
 
     return call
 
 
 def view_partition(view: View, batched: bool) -> Any:
-    """How the leaves of a view are spread over the `member` axis."""
+    """How the leaves of the `assembled` view are spread over the `member` axis."""
     rows, whole = PartitionSpec(MEMBER), PartitionSpec()
     if not batched:
         return whole
-    return {path: Factored(whole, rows, rows) if isinstance(leaf, Factored) else rows for path, leaf in view.items()}
+
+    def partition(leaf: Any) -> Any:
+        match leaf:
+            case Factored():
+                return Factored(whole, rows, rows)
+            case Shared():
+                return whole
+            case _:
+                return rows
+
+    return assembled({path: partition(leaf) for path, leaf in view.items()})

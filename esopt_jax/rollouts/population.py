@@ -16,7 +16,9 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from esopt_jax.config import ESConfig, RolloutConfig
-from esopt_jax.core.perturb import Factored, perturb_population
+from esopt_jax.core.perturb import perturb_population
+from esopt_jax.core.scope import tuned_specs
+from esopt_jax.core.views import Factored, Shared
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
@@ -218,6 +220,7 @@ def _make_views(engine: Engine, model: Model, es: ESConfig) -> Callable[..., Vie
             dtype=engine.dtype,
             antithetic=es.antithetic,
             multipliers=es.sigma_multipliers,
+            scope=es.scope,
         )
 
     if engine.mesh is None:
@@ -225,7 +228,10 @@ def _make_views(engine: Engine, model: Model, es: ESConfig) -> Callable[..., Vie
 
     rows, whole = PartitionSpec(MEMBER), PartitionSpec()
     factored = Factored(whole, rows, rows)
-    placed = {s.path: factored if es.plan == "low_rank" and s.is_matrix else rows for s in model.specs}
+    tuned = {
+        s.path: factored if es.plan == "low_rank" and s.is_matrix else rows for s in tuned_specs(model.specs, es.scope)
+    }
+    placed = {s.path: tuned.get(s.path, Shared(whole)) for s in model.specs}
     ins = (whole, whole, rows, whole, whole)
     return jax.jit(jax.shard_map(views, mesh=engine.mesh, in_specs=ins, out_specs=placed))
 

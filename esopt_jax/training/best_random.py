@@ -72,5 +72,6 @@ def member_params(session: Session, base: Master, member: int) -> Params:
         dtype=jnp.dtype(session.config.model.dtype),
         sign=noise_sign(member, es.antithetic),
         multipliers=es.sigma_multipliers,
+        scope=es.scope,
     )
     return materialize(view, specs)

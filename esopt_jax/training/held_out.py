@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from esopt_jax.models.load import load_model
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.best_random import best_random
 from esopt_jax.training.evaluate import PRESET, evaluate_view, policy_view, samplings
@@ -15,7 +14,7 @@ from esopt_jax.training.evaluations import BEST_RANDOM, TUNED, Scored
 from esopt_jax.training.ledger import Ledger
 from esopt_jax.training.metrics import evaluation_metrics
 from esopt_jax.training.moments import Moment
-from esopt_jax.training.restore import base_master
+from esopt_jax.training.restore import base_master, base_model
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.training.session import Session
 from esopt_jax.types import Master
@@ -40,7 +39,7 @@ def score_best_random(session: Session, ledger: Ledger) -> None:
 
     def play() -> Evaluation:
         log.info("scoring the best of %d random perturbations", config.es.population_size)
-        return best_random(session, base_master(load_model(config.model.path), config.es))
+        return best_random(session, base_master(base_model(config.model.path, config.es), config.es))
 
     _once(session, ledger, Scored(config.es.generations, BEST_RANDOM, PRESET), play)
 

@@ -19,9 +19,7 @@ import numpy as np
 from esopt_jax.config import Config, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
-from esopt_jax.core.master import master_value
 from esopt_jax.core.update import Update
-from esopt_jax.models.load import load_model
 from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
@@ -37,7 +35,7 @@ from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.progress import Report, progress
-from esopt_jax.training.restore import base_master, run_update
+from esopt_jax.training.restore import base_master, base_model, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
@@ -118,14 +116,14 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     if updates == 0:
         log.info("run folder %s; scoring the base model, after compiling", folder.path)
     elif not ledger.evaluations.has_base():  # its file was lost
-        score_weights(session, base_master(load_model(config.model.path), config.es), ledger, 0)
+        score_weights(session, base_master(base_model(config.model.path, config.es), config.es), ledger, 0)
     _settle(session, master, ledger, updates)
     update = run_update(session.model.specs, config.es)
     with progress(config.log.progress, total, done=updates) as report:
         for index in range(updates, total):
             master = _generation(session, master, ledger, index, update, report)
             _settle(session, master, ledger, index + 1)
-    save_params(folder.final, {path: master_value(leaf) for path, leaf in master.items()}, session.model)
+    save_params(folder.final, master, session.model, replace=True)
     master.clear()  # to make room for the base
     if config.eval.best_random:
         score_best_random(session, ledger)

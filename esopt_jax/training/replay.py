@@ -16,12 +16,13 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
+from esopt_jax.core.scope import adapter_scope
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import open_model
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History, read_history
 from esopt_jax.training.numerics import use_numerics
-from esopt_jax.training.restore import base_master, restore
+from esopt_jax.training.restore import base_master, base_model, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Master, Params
 
@@ -85,7 +86,7 @@ def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path
     config = load_config(folder.config)
     use_numerics(config)
     base = config.model.path if base is None else base
-    return _replay(known_history(folder.history), load_model(base), generation, folder)
+    return _replay(known_history(folder.history), base, generation, folder)
 
 
 def replay_file(history: Path, *, base: str | Path, generation: int | None = None) -> Replay:
@@ -94,10 +95,11 @@ def replay_file(history: Path, *, base: str | Path, generation: int | None = Non
     Raises:
         EsoptError: the base or the history is not what it was, or there is no such generation.
     """
-    return _replay(known_history(history), load_model(base), generation, None)
+    return _replay(known_history(history), base, generation, None)
 
 
-def _replay(history: History, model: Model, generation: int | None, folder: RunFolder | None) -> Replay:
+def _replay(history: History, base: str | Path, generation: int | None, folder: RunFolder | None) -> Replay:
+    model = base_model(base, history.header.es)
     updates = len(history.records) if generation is None else generation
     restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=(1, 1))
     marks = (history.header.base_digest, *history.digests)
@@ -125,8 +127,9 @@ def _recorded(folder: RunFolder, history: History, like: Master, updates: int) -
             return f"checkpoint of {updates} updates", master
         except EsoptError:
             pass  # damaged; perhaps the final weights are there
-    if folder.final.exists():
-        final = base_master(load_model(folder.final), history.header.es)
+    merged = adapter_scope(history.header.es.scope) is not None  # `final` no longer has what was tuned
+    if folder.final.exists() and not merged:
+        final = base_master(open_model(folder.final), history.header.es)
         if digest(final) == expected:  # not those of a longer run, nor rounded to the base's type
             return "final weights", final
     return None

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
-from esopt_jax.core.master import make_master
+from esopt_jax.core.master import master_leaf
 from esopt_jax.core.replay import replay
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model
+from esopt_jax.models.load import Model, open_model
+from esopt_jax.models.lora import with_adapters
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History
 from esopt_jax.types import Master, Specs
@@ -49,9 +51,23 @@ class Restored:
     unusable: tuple[int, ...]
 
 
+def base_model(path: str | Path, es: ESConfig) -> Model:
+    """The base of a run, its weights still on the disk; with the adapters that its scope asks for.
+
+    Raises:
+        EsoptError: it cannot be had, or has no leaf in the scope.
+    """
+    model = with_adapters(open_model(path), es.scope, seed=es.seed)
+    tuned_specs(model.specs, es.scope)
+    return model
+
+
 def base_master(model: Model, es: ESConfig) -> Master:
-    """The base weights in the format of a run; shares no memory with the model."""
-    return make_master(model.params, specs=model.specs, format=es.master)
+    """The base weights in the format of a run; shares no memory with the model.
+
+    Of a model that `open_model` gave, each leaf is read, converted and let go before the next.
+    """
+    return {spec.path: master_leaf(model.params[spec.path], spec=spec, format=es.master) for spec in model.specs}
 
 
 def run_update(specs: Specs, es: ESConfig) -> Update:
@@ -64,6 +80,7 @@ def run_update(specs: Specs, es: ESConfig) -> Update:
         antithetic=es.antithetic,
         rounding=es.rounding,
         multipliers=es.sigma_multipliers,
+        scope=es.scope,
     )
 
 

@@ -14,13 +14,13 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model
 from esopt_jax.rollouts.trajectory import read_trajectories
 from esopt_jax.training.history_reader import History
 from esopt_jax.training.jsonl import read, read_json
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.replay import Replay, known_history, replay_run
-from esopt_jax.training.restore import Restored, restore
+from esopt_jax.training.restore import Restored, base_model, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Params, Trajectory
 
@@ -127,7 +127,7 @@ class Run:
         """
         history, config = self.history(), self.config
         use_numerics(config)
-        model = load_model(config.model.path if base is None else base)
+        model = base_model(config.model.path if base is None else base, history.header.es)
         restored = restore(
             history,
             model,

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 from esopt_jax.config import Config
 from esopt_jax.envs.registry import make_environment
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import make_mesh
 from esopt_jax.rollouts.chat import Chat, load_chat
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.population import Case, Stage, make_stage
 from esopt_jax.rollouts.workers import Fault, StepPool
 from esopt_jax.training.cases import available, held_out_tasks, training_cases
+from esopt_jax.training.restore import base_model
 from esopt_jax.types import Environment, Observation, Task
 
 
@@ -57,7 +58,7 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
         EsoptError: one of them cannot be had.
     """
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return environment, load_model(config.model.path)
+    return environment, base_model(config.model.path, config.es)
 
 
 @contextmanager

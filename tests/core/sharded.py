@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from esopt_jax.core.digest import digest
 from esopt_jax.core.master import make_master
 from esopt_jax.core.noise import noise_key, sample_noise
-from esopt_jax.core.perturb import Factored, perturb_population
+from esopt_jax.core.perturb import Factored, perturb_population, unwrapped
 from esopt_jax.core.update import make_update
 from esopt_jax.types import LeafSpec
 
@@ -25,7 +25,8 @@ SPECS = (
 ROWS = {"small": ("model", None, None), "vector": (), "large": ("model", None, None)}
 HEADS = {"small": (None, "model", None), "vector": (), "large": (None, "model", None)}
 WHOLE = {spec.path: () for spec in SPECS}
-FORMATS = {"full": "float32", "low_rank": "split"}
+FORMATS = {"full": "float32", "low_rank": "split", "scoped": "float32"}
+HOW = {"full": {"plan": "full"}, "low_rank": {"plan": "low_rank"}, "scoped": {"plan": "full", "scope": "pattern:small"}}
 
 
 def base(name):
@@ -37,18 +38,18 @@ def base(name):
 
 def drawn(view):
     parts = {}
-    for path, x in view.items():
+    for path, x in unwrapped(view).items():
         parts |= {path + ".left": x.left, path + ".right": x.right} if isinstance(x, Factored) else {path: x}
     return parts
 
 
 def views(members, master, plan):
-    at = {"specs": SPECS, "sigma": 0.1, "plan": plan, "rank": 2, "dtype": jnp.float32}
+    at = {"specs": SPECS, "sigma": 0.1, "rank": 2, "dtype": jnp.float32} | HOW[plan]
     return drawn(perturb_population(0, 0, members, master, **at))
 
 
 def updated(master, plan):
-    update = make_update(SPECS, population_size=4, plan=plan, rank=2)
+    update = make_update(SPECS, population_size=4, rank=2, **HOW[plan])
     return digest(update(0, 0, master, jnp.asarray([1.0, -1.0, 0.5, -0.5]), 0.1)[0])
 
 
@@ -72,7 +73,8 @@ def on_four_devices(every):
         found.setdefault(result, []).append(tree if isinstance(tree, str) else digest(jax.tree.map(one_device, tree)))
 
     placements = itertools.product((AxisType.Auto, AxisType.Explicit), (ROWS, HEADS, WHOLE), FORMATS)
-    for kind, placement, plan in placements if every else [(AxisType.Explicit, HEADS, "full")]:
+    few = [(AxisType.Explicit, HEADS, plan) for plan in ("full", "scoped")]
+    for kind, placement, plan in placements if every else few:
         if kind == AxisType.Auto and plan == "low_rank":
             continue  # under automatic sharding a product's last bits depend on how XLA splits it
         mesh = jax.make_mesh((1, 4), ("member", "model"), axis_types=(kind, kind))
@@ -90,7 +92,8 @@ def on_four_devices(every):
     mesh = jax.make_mesh((4, 1), ("member", "model"), axis_types=(AxisType.Explicit,) * 2)
     each, whole = PartitionSpec("member"), PartitionSpec()
     for plan in FORMATS:
-        run = jax.shard_map(partial(views, plan=plan), mesh=mesh, in_specs=(each, whole), out_specs=each)
+        out = {"small": each, "vector": whole, "large": whole} if plan == "scoped" else each
+        run = jax.shard_map(partial(views, plan=plan), mesh=mesh, in_specs=(each, whole), out_specs=out)
         with jax.set_mesh(mesh):
             members = jax.device_put(jnp.arange(4), NamedSharding(mesh, each))
             add(f"views {plan}", jax.jit(run)(members, put(base(FORMATS[plan]), mesh, WHOLE)))

@@ -32,7 +32,7 @@ def test_tensors_and_companions_come_back(write, config, tensors, tmp_path):
 def test_a_model_can_replace_itself(write, config):
     folder = write(config)
     model = load_model(folder)
-    save_params(folder, {path: leaf + 1 for path, leaf in model.params.items()}, model)
+    save_params(folder, {path: leaf + 1 for path, leaf in model.params.items()}, model, replace=True)
     assert (load_model(folder).params["norm.weight"] == model.params["norm.weight"] + 1).all()
 
 

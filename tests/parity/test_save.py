@@ -61,13 +61,17 @@ def test_bfloat16_files_keep_their_bits(tied, tmp_path):
         assert torch.equal(tensor, tied.theirs.state_dict()[name].bfloat16().float()), name
 
 
-def test_a_repeated_table_of_a_tied_model_is_ignored(tied, tmp_path):
+def test_a_repeated_table_of_a_tied_model_follows_the_table(tied, tmp_path):
     folder = tmp_path / "repeated"
     shutil.copytree(tied.folder, folder)
     tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1.0
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     model = load_model(folder)
     assert "lm_head.weight" not in model.params
     save_params(tmp_path / "out", model.params, model)
-    assert raw_tensors(tmp_path / "out") == raw_tensors(tied.folder)
+    assert raw_tensors(tmp_path / "out") == raw_tensors(folder)
+    save_params(tmp_path / "more", {path: leaf + 1 for path, leaf in model.params.items()}, model)
+    found = load_file(tmp_path / "more" / "model.safetensors")
+    np.testing.assert_array_equal(found["lm_head.weight"], tensors["lm_head.weight"] + 1)
+    np.testing.assert_array_equal(found["model.embed_tokens.weight"], found["lm_head.weight"])

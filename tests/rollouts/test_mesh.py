@@ -19,6 +19,7 @@ from conftest import make_model, make_tokenizer
 from test_population import ES, ROLLOUT, SEED, SIGMA, Talk
 from esopt_jax.core.master import base_view, make_master
 from esopt_jax.errors import EsoptError
+from esopt_jax.models.lora import with_adapters
 from esopt_jax.models.sharding import make_mesh, shard_params
 from esopt_jax.rollouts.chat import load_chat
 from esopt_jax.rollouts.engine import make_engine
@@ -26,10 +27,10 @@ from esopt_jax.rollouts.population import make_stage, rollout_model, rollout_pop
 from esopt_jax.rollouts.sampler import make_sampling
 from esopt_jax.rollouts.workers import StepPool
 
-plan, found = sys.argv[2], {}
+(plan, scope), found = sys.argv[2:], {}
 folder = Path(tempfile.mkdtemp())
 make_tokenizer(folder)
-model, chat = make_model(folder), load_chat(folder, thinking=False)
+model, chat = with_adapters(make_model(folder), scope, seed=0), load_chat(folder, thinking=False)
 environment = Talk()
 cases = list(enumerate(environment.tasks("train")))[:3]
 sampling = make_sampling(ROLLOUT)
@@ -42,7 +43,7 @@ for name, mesh, per_pass in (("one", None, 2), ("four", make_mesh((4, 1)), 7)): 
     master = make_master(params, specs=model.specs, format="float32")
     base = base_view(master, specs=model.specs, dtype=jnp.float32)
     engine = make_engine(model, chat, rollout=ROLLOUT, dtype=jnp.float32, mesh=mesh)
-    es = dataclasses.replace(ES, population_size=8, members_per_pass=per_pass, plan=plan)
+    es = dataclasses.replace(ES, population_size=8, members_per_pass=per_pass, plan=plan, scope=scope)
     pool = StepPool(workers=2, timeout_s=20, retries=0)
     stage = make_stage(engine, model, environment, chat, pool, rollout=ROLLOUT, es=es)
     episodes = rollout_population(
@@ -61,13 +62,21 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("plan", ["full", pytest.param("low_rank", marks=pytest.mark.slow)])
-def test_four_devices_give_the_tokens_of_one(plan):
+@pytest.mark.parametrize(
+    ("plan", "scope"),
+    [
+        ("full", "full"),
+        ("full", "all_linear"),
+        pytest.param("full", "lora:2", marks=pytest.mark.slow),
+        pytest.param("low_rank", "full", marks=pytest.mark.slow),
+    ],
+)
+def test_four_devices_give_the_tokens_of_one(plan, scope):
     """Both have 2 members x 3 cases on a device, so the compiled programs are of one size and the tokens are equal."""
     flags = " --xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"  # halves the compile time
     flags = os.environ.get("XLA_FLAGS", "") + flags
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT, os.path.dirname(__file__), plan],
+        [sys.executable, "-W", "error", "-c", SCRIPT, os.path.dirname(__file__), plan, scope],
         env={**os.environ, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,

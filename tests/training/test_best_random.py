@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.core.perturb import materialize, member_view
+from esopt_jax.core.perturb import Shared, materialize, member_view
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.training import best_random
 from esopt_jax.training.session import load_parts, open_session
 from esopt_jax.types import Trajectory
@@ -12,12 +13,17 @@ from esopt_jax.types import Trajectory
 
 @pytest.mark.parametrize(
     "variant",
-    [{"es__antithetic": True}, {"es__plan": "low_rank", "es__sigma_multipliers": {"matrix": 0.5}}],
-    ids=["antithetic", "low-rank"],
+    [
+        {"es__antithetic": True},
+        {"es__plan": "low_rank", "es__sigma_multipliers": {"matrix": 0.5}},
+        {"es__scope": "pattern:mlp"},
+    ],
+    ids=["antithetic", "low-rank", "scope"],
 )
 def test_winner_has_the_weights_it_played_with(make_config, variant):
     config = make_config(**variant)
     environment, model = load_parts(config)
+    inside = {spec.path for spec in tuned_specs(model.specs, config.es.scope)}
     with open_session(config, environment, model) as session:
         played = session.stage.views(
             np.uint32(config.es.seed), np.uint32(config.es.generations), jnp.arange(8), model.params, np.float32(0.1)
@@ -27,7 +33,8 @@ def test_winner_has_the_weights_it_played_with(make_config, variant):
             dense = materialize(member_view(played, member), model.specs)
             for path in params:
                 np.testing.assert_allclose(params[path], dense[path], atol=1e-6, err_msg=path)
-                assert not jnp.array_equal(params[path], model.params[path])
+                assert jnp.array_equal(params[path], model.params[path]) == (path not in inside)
+        assert {path for path, leaf in played.items() if not isinstance(leaf, Shared)} == inside
 
 
 @pytest.fixture
