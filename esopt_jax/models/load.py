@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from esopt_jax.errors import EsoptError, did_you_mean
-from esopt_jax.models.architecture import Architecture, parse_architecture, read_json
+from esopt_jax.models.architecture import Architecture, read_json
 from esopt_jax.models.layout import split_tensors
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 from esopt_jax.types import Params, Specs
 
 BUILTIN = Path(__file__).parent / "builtin"

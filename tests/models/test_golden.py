@@ -11,11 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.models.architecture import parse_architecture
-from esopt_jax.models.cache import init_cache
 from esopt_jax.models.layout import by_tensor, split_tensors, tensor_shape
-from esopt_jax.models.qwen3_5 import decode_step, prefill, score
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import decode_step, init_cache, leaf_specs, parse_architecture, prefill, score
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

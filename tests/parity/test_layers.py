@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
 
-from esopt_jax.models import attention, delta_net  # noqa: E402
-from esopt_jax.models.cache import init_cache  # noqa: E402
-from esopt_jax.models.qwen3_5 import layer_view  # noqa: E402
+from esopt_jax.models import delta_net, gated_attention  # noqa: E402
+from esopt_jax.models.attention import rotation  # noqa: E402
+from esopt_jax.models.decoder import layer_view  # noqa: E402
+from esopt_jax.models.registry import init_cache  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
@@ -86,16 +87,16 @@ def test_attention_layer(tied, inputs):
     causal = torch.full((tokens, tokens), float("-inf")).triu(1)[None, None]
     expected = tied.theirs.model.layers[3].self_attn(x, tied.theirs.model.rotary_emb(x, positions), causal)[0].numpy()
     w = layer_view(tied.ours.params, "layers.3.self_attn.")
-    turn = attention.rotation(jnp.broadcast_to(jnp.arange(tokens), (rows, tokens)), arch=arch)
+    turn = rotation(jnp.broadcast_to(jnp.arange(tokens), (rows, tokens)), gated_attention.frequencies(arch))
     memory, start = init_cache(arch, rows, tokens).layers[3], jnp.zeros(rows, jnp.int32)
-    run = jax.jit(partial(attention.segment, arch=arch))
+    run = jax.jit(partial(gated_attention.segment, arch=arch))
     close(run(w, inputs, memory, turn, start, jnp.full(rows, tokens))[0], expected)
 
 
 def test_the_angles_are_theirs(tied):
     """Up to positions where a wrong frequency would turn by whole radians."""
     positions = np.arange(0, 30_000, 977)[None]
-    cos, sin = attention.rotation(jnp.asarray(positions), arch=tied.ours.arch)
+    cos, sin = rotation(jnp.asarray(positions), gated_attention.frequencies(tied.ours.arch))
     their_cos, their_sin = tied.theirs.model.rotary_emb(
         torch.zeros(1), torch.as_tensor(positions)[None].expand(3, 1, -1)
     )

@@ -13,11 +13,11 @@ SCRIPT = r"""
 import json, re
 import jax, jax.numpy as jnp, numpy as np
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.architecture import parse_architecture
-from esopt_jax.models.cache import init_cache
-from esopt_jax.models.qwen3_5 import decode_step, prefill, score
+from esopt_jax.models.registry import parse_architecture
+from esopt_jax.models.registry import init_cache
+from esopt_jax.models.registry import decode_step, prefill, score
 from esopt_jax.models.sharding import leaf_sharding, make_mesh, shard_params
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs
 
 config = dict(
     model_type="qwen3_5_text", vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
