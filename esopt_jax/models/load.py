@@ -11,6 +11,7 @@ import numpy as np
 
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.models.architecture import Architecture, read_json
+from esopt_jax.models.gguf_file import find_gguf, read_gguf
 from esopt_jax.models.layout import split_tensors
 from esopt_jax.models.registry import leaf_specs, parse_architecture
 from esopt_jax.types import Params, Specs
@@ -31,7 +32,7 @@ class Model:
         tokenizer_path: the `tokenizer.json` beside it, or None.
         eos_ids: every token id that ends a turn, sorted; the union over the folder's files.
         vocab_limit: ids from here on are padding of the vocabulary and must not be sampled.
-        folder: where it was read from.
+        folder: where it was read from; of a GGUF model, its file.
     """
 
     arch: Architecture
@@ -45,7 +46,7 @@ class Model:
 
 
 def load_model(path: str | Path) -> Model:
-    """The model in a folder with `config.json` and `model.safetensors`; `builtin:NAME` is one shipped in the package.
+    """The model in a folder with `config.json` and `model.safetensors`, in a GGUF file, or shipped as `builtin:NAME`.
 
     Raises:
         EsoptError: in one line, for a folder that is absent or incomplete and for weights that do not fit its config.
@@ -56,10 +57,11 @@ def load_model(path: str | Path) -> Model:
         (True, 'sudoku-4x4')
     """
     folder = resolve_folder(path)
-    config = read_json(folder / "config.json")
+    gguf = read_gguf(folder) if folder.suffix == ".gguf" else None
+    config = gguf.config if gguf else read_json(folder / "config.json")
     arch = parse_architecture(config)
     specs = leaf_specs(arch)
-    tensors = _read_tensors(folder / WEIGHTS)
+    tensors = {n: t.array() for n, t in gguf.tensors.items()} if gguf else _read_tensors(folder / WEIGHTS)
     if arch.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)  # some exports repeat the tied table
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
@@ -73,13 +75,13 @@ def load_model(path: str | Path) -> Model:
         dtypes=dtypes,
         tokenizer_path=tokenizer,
         eos_ids=_eos_ids(config, folder / "generation_config.json"),
-        vocab_limit=_vocab_limit(tokenizer, arch.vocab_size),
+        vocab_limit=gguf.vocab_limit if gguf else _vocab_limit(tokenizer, arch.vocab_size),
         folder=folder,
     )
 
 
 def resolve_folder(path: str | Path) -> Path:
-    """The folder that `path` names, checked to be one that can hold a model."""
+    """The folder or GGUF file that `path` names, checked to be one that can hold a model."""
     text = str(path)
     if text.startswith("builtin:"):
         name = text.removeprefix("builtin:")
@@ -88,6 +90,8 @@ def resolve_folder(path: str | Path) -> Path:
             hint = did_you_mean(name, shipped) if shipped else "none is shipped"
             raise EsoptError(f"there is no built-in model {name!r}; {hint} (shipped: {', '.join(shipped) or 'none'})")
         return BUILTIN / name
+    if file := find_gguf(path):
+        return file
     folder = Path(path).expanduser()
     if not folder.exists():
         raise EsoptError(f"model folder {text!r} does not exist; give a Hugging Face folder or builtin:NAME")

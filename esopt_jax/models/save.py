@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.models.gguf_tokenizer import write_companions
 from esopt_jax.models.layout import join_tensors
 from esopt_jax.models.load import WEIGHTS, Model
 from esopt_jax.types import Params
@@ -40,6 +41,8 @@ def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: 
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".gguf":
+            write_companions(source, folder)
         for pattern in COPIED:
             for file in source.glob(pattern):
                 if not file.name.endswith(".index.json") and file.parent.resolve() != folder.resolve():
