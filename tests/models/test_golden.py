@@ -17,9 +17,9 @@ from esopt_jax.models.registry import decode_step, init_cache, leaf_specs, parse
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(GOLDEN / "model.npz") as file:
+@pytest.fixture(scope="module", params=["model.npz", "llama.npz"])
+def golden(request):
+    with np.load(GOLDEN / request.param) as file:
         return {name: file[name] for name in file}
 
 
@@ -28,7 +28,8 @@ def model(golden):
     arch = parse_architecture(json.loads(str(golden["config"])))
     specs = leaf_specs(arch)
     rule = runpy.run_path(str(GOLDEN / "make_model_golden.py"))["weights"]
-    tensors = rule({name: tensor_shape(leaves) for name, leaves in by_tensor(specs).items()})
+    shapes = {name: tensor_shape(leaves) for name, leaves in by_tensor(specs).items()}
+    tensors = rule(shapes, float(golden["strength"]))
     return arch, {path: jnp.asarray(leaf) for path, leaf in split_tensors(tensors, specs).items()}
 
 

@@ -59,6 +59,7 @@ def theirs(ours):
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # several wait for each other on a busy machine
     config = AutoConfig.from_pretrained(ours.folder.parent, gguf_file=ours.folder.name)
     config._attn_implementation = "eager"
     model = LlamaForCausalLM(config).eval()
