@@ -88,11 +88,10 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     import jax
     import numpy as np
 
-    from esopt_jax.models.architecture import parse_architecture
     from esopt_jax.models.init import init_params
     from esopt_jax.models.layout import join_tensors
+    from esopt_jax.models.registry import leaf_specs, parse_architecture
     from esopt_jax.models.save import write_folder
-    from esopt_jax.models.spec import leaf_specs
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))

@@ -1,1 +1,1 @@
-"""Language models as pure functions on a flat dict of weights: the Qwen3.5 decoder, its files, its placement."""
+"""Language models as pure functions on a flat dict of weights: the decoder families, their files, their placement."""

@@ -1,4 +1,4 @@
-"""What a `config.json` says about a model, as a frozen, hashable value.
+"""What all decoder families have in common, and how the fields of a `config.json` are checked.
 
 Every number comes from the file. A default would be some other model's number: the class defaults in `transformers` are
 those of one size, so a missing field is an error here and never a guess.
@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from esopt_jax.errors import EsoptError
 
-SUPPORTED = ("qwen3_5", "qwen3_5_text")
-LINEAR, FULL = "linear_attention", "full_attention"
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Shapes and constants of a Qwen3.5 text decoder, under the names that `config.json` gives them.
+    """Shapes and constants of a decoder, under the names that `config.json` gives them; a family adds its own.
 
     Attributes:
-        layer_types: `"linear_attention"` (Gated DeltaNet) or `"full_attention"` (gated attention), one per layer.
+        head_dim: width of a query, key or value head.
         rope_theta: base of the rotary frequencies.
-        rotary_dim: how many leading dimensions of a head are rotated: `head_dim * partial_rotary_factor`.
+        tie_word_embeddings: whether the embedding table is the head as well.
         initializer_range: standard deviation of freshly drawn matrices.
     """
 
@@ -34,18 +33,11 @@ class Architecture:
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
-    layer_types: tuple[str, ...]
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
-    linear_num_key_heads: int
-    linear_num_value_heads: int
-    linear_key_head_dim: int
-    linear_value_head_dim: int
-    linear_conv_kernel_dim: int
     rms_norm_eps: float
     rope_theta: float
-    rotary_dim: int
     tie_word_embeddings: bool
     initializer_range: float
 
@@ -53,20 +45,6 @@ class Architecture:
     def query_groups(self) -> int:
         """Query heads that share one key-value head."""
         return self.num_attention_heads // self.num_key_value_heads
-
-    @property
-    def value_groups(self) -> int:
-        """DeltaNet value heads that share one key head."""
-        return self.linear_num_value_heads // self.linear_num_key_heads
-
-
-def read_architecture(folder: str | Path) -> Architecture:
-    """The architecture of the model in `folder`, from its `config.json`.
-
-    Raises:
-        EsoptError: no such file, not JSON, an unsupported model type, or any missing or contradictory field.
-    """
-    return parse_architecture(read_json(Path(folder) / "config.json"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -82,61 +60,46 @@ def read_json(path: Path) -> dict[str, Any]:
     return tree
 
 
-def parse_architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture that a parsed `config.json` describes; a `text_config` section wins over the top level.
+def refuse(problems: Sequence[str]) -> None:
+    """Raise one `EsoptError` that names all `problems` of a config; none is fine."""
+    if problems:
+        raise EsoptError("config.json: " + "; ".join(problems))
 
-    Raises:
-        EsoptError: with every problem of the file in one message.
+
+def field_problems(kind: type, given: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+    """What is wrong with the fields of `given` that the dataclass `kind` needs, one by one.
+
+    Args:
+        kind: fields of type int and float must be positive numbers, those of type bool true or false; what is in others
+            is the family's to check, and those that may be None may be absent.
+        given: as parsed.
+        sources: field -> its place in the file, where it has another name.
     """
-    text = config.get("text_config") or config
-    if not isinstance(text, Mapping):
-        raise EsoptError(f"config.json: text_config is {text!r}; it must be a section with fields")
-    kind = text.get("model_type", config.get("model_type"))
-    if kind not in SUPPORTED:
-        raise EsoptError(f"model_type {kind!r} is not supported; supported: {', '.join(SUPPORTED)} (dense text models)")
-    # Only the tie may live at the top level alone: older multimodal files write it there and nowhere else.
-    given = {"tie_word_embeddings": config.get("tie_word_embeddings"), **text}
-    given.update(_rope_fields(given))
-    given["layer_types"] = _layer_types(given)
-    hints = get_type_hints(Architecture)
-    found = [p for f in fields(Architecture) if (p := _problem(f.name, given.get(f.name), hints[f.name]))]
-    if found:
-        raise EsoptError("config.json: " + "; ".join(found))
-    architecture = Architecture(**{f.name: given[f.name] for f in fields(Architecture)})
-    found = _contradictions(architecture, given)
-    if found:
-        raise EsoptError("config.json: " + "; ".join(found))
-    return architecture
+    hints = get_type_hints(kind)
+    found = (_problem(sources.get(f.name, f.name), given.get(f.name), hints[f.name]) for f in fields(kind))
+    return [problem for problem in found if problem]
 
 
-def _rope_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    rope = given.get("rope_parameters")
-    if not isinstance(rope, Mapping):
-        return {}
-    factor, head_dim = rope.get("partial_rotary_factor"), given.get("head_dim")
-    known = isinstance(factor, int | float) and isinstance(head_dim, int)
-    return {"rope_theta": rope.get("rope_theta"), "rotary_dim": int(head_dim * factor) if known else None}
+def taken(kind: type[A], given: Mapping[str, Any]) -> A:
+    """The dataclass `kind` from the fields of `given`, which have no problems."""
+    return kind(**{f.name: given[f.name] for f in fields(kind)})
 
 
-def _layer_types(given: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The explicit list; else one full layer at the end of every `full_attention_interval`."""
-    explicit, interval, depth = (given.get(n) for n in ("layer_types", "full_attention_interval", "num_hidden_layers"))
-    if isinstance(explicit, list | tuple):
-        return tuple(explicit)
-    if isinstance(interval, int) and isinstance(depth, int) and interval > 0:
-        return tuple(FULL if (i + 1) % interval == 0 else LINEAR for i in range(depth))
-    return None
+def common_problems(a: Architecture, given: Mapping[str, Any]) -> list[str]:
+    """Contradictions and unsupported choices that any family can have."""
+    found = []
+    if a.num_attention_heads % a.num_key_value_heads:
+        found.append("num_attention_heads must be a multiple of num_key_value_heads")
+    if given.get("hidden_act") != "silu":
+        found.append(f"hidden_act is {given.get('hidden_act')!r}; supported: silu")
+    if given.get("attention_bias"):
+        found.append("attention_bias is set; supported: false")
+    return found
 
 
-_SOURCE = {
-    "rope_theta": "rope_parameters.rope_theta",
-    "rotary_dim": "rope_parameters.partial_rotary_factor",
-    "layer_types": "layer_types (or full_attention_interval)",
-}
-
-
-def _problem(name: str, value: Any, kind: Any) -> str | None:
-    source = _SOURCE.get(name, name)
+def _problem(source: str, value: Any, kind: Any) -> str | None:
+    if type(None) in get_args(kind):
+        return None
     if value is None:
         return f"{source} is missing"
     if kind is bool:
@@ -145,43 +108,4 @@ def _problem(name: str, value: Any, kind: Any) -> str | None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         ok = whole or (kind is float and isinstance(value, float) and math.isfinite(value))
         return None if ok and value > 0 else f"{source} is {value!r}; it must be a positive number"
-    wrong = sorted({str(t) for t in value} - {LINEAR, FULL})
-    return f"{source} has {', '.join(wrong)}; allowed: {LINEAR}, {FULL}" if wrong else None
-
-
-def _whole_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int for value in values)
-
-
-def _contradictions(a: Architecture, given: Mapping[str, Any]) -> list[str]:
-    found = []
-
-    def check(ok: bool, text: str) -> None:
-        if not ok:
-            found.append(text)
-
-    rope = given["rope_parameters"]
-    sections, kind = rope.get("mrope_section"), rope.get("rope_type")
-    check(
-        len(a.layer_types) == a.num_hidden_layers, f"{len(a.layer_types)} layer_types for {a.num_hidden_layers} layers"
-    )
-    check(
-        a.num_attention_heads % a.num_key_value_heads == 0,
-        "num_attention_heads must be a multiple of num_key_value_heads",
-    )
-    check(
-        a.linear_num_value_heads % a.linear_num_key_heads == 0,
-        "linear_num_value_heads must be a multiple of linear_num_key_heads",
-    )
-    check(a.rotary_dim % 2 == 0, f"the rotated part of a head is {a.rotary_dim} wide; it must be even")
-    check(a.linear_conv_kernel_dim >= 2, "linear_conv_kernel_dim must be at least 2")
-    # With text alone the three position axes agree and multimodal rope is plain rope, provided the sections fill it.
-    check(
-        sections is None or (_whole_numbers(sections) and 2 * sum(sections) == a.rotary_dim),
-        f"mrope_section {sections} must sum to {a.rotary_dim // 2}",
-    )
-    check(kind == "default", f"rope_parameters.rope_type is {kind!r}; supported: default")
-    check(given.get("hidden_act") == "silu", f"hidden_act is {given.get('hidden_act')!r}; supported: silu")
-    check(not given.get("attention_bias"), "attention_bias is set; supported: false")
-    check(given.get("attn_output_gate", True), "attn_output_gate is off; supported: true")
-    return found
+    return None

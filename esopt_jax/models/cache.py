@@ -5,11 +5,14 @@ A stacked buffer would be sliced and rewritten at every step; a tuple of per-lay
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from esopt_jax.models.architecture import FULL, LINEAR, Architecture
+from esopt_jax.models.architecture import Architecture
+from esopt_jax.models.qwen3_5_config import Qwen35
 from esopt_jax.models.sharding import zeros
 
 
@@ -46,11 +49,9 @@ class Cache:
     layers: tuple[AttentionCache | DeltaNetCache, ...]
 
 
-def init_cache(arch: Architecture, rows: int, capacity: int, dtype: jnp.dtype = jnp.float32) -> Cache:
-    """An empty cache for `rows` sequences of at most `capacity` tokens."""
-    make = {FULL: _attention, LINEAR: _delta_net}
-    layers = tuple(make[kind](arch, rows, capacity, dtype) for kind in arch.layer_types)
-    return Cache(length=zeros((rows,), (None,), jnp.int32), layers=layers)
+def empty_cache(rows: int, layers: Iterable[AttentionCache | DeltaNetCache]) -> Cache:
+    """A cache of `rows` sequences without tokens, from the empty memories of its layers."""
+    return Cache(length=zeros((rows,), (None,), jnp.int32), layers=tuple(layers))
 
 
 def reset_rows(cache: Cache, mask: jax.Array) -> Cache:
@@ -66,7 +67,8 @@ def reset_rows(cache: Cache, mask: jax.Array) -> Cache:
     return Cache(length=empty(cache.length), layers=layers)
 
 
-def _attention(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> AttentionCache:
+def attention_cache(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> AttentionCache:
+    """The empty memory of an attention layer, for `rows` sequences of at most `capacity` tokens."""
     heads = (rows, a.num_key_value_heads)
     axes = (None, "kv_heads", None, None)
     return AttentionCache(
@@ -74,8 +76,8 @@ def _attention(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> A
     )
 
 
-def _delta_net(a: Architecture, rows: int, capacity: int, dtype: jnp.dtype) -> DeltaNetCache:
-    del capacity  # the state of a DeltaNet layer has the same size whatever the length
+def delta_net_cache(a: Qwen35, rows: int, dtype: jnp.dtype) -> DeltaNetCache:
+    """The empty memory of a DeltaNet layer, which has the same size whatever the length."""
     keys = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_key_heads, a.linear_key_head_dim)
     values = (rows, a.linear_conv_kernel_dim - 1, a.linear_num_value_heads, a.linear_value_head_dim)
     state = (rows, a.linear_num_key_heads, a.linear_key_head_dim, a.value_groups * a.linear_value_head_dim)

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from esopt_jax.models import delta_rule
-from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.cache import DeltaNetCache
 from esopt_jax.models.ops import dense, sigmoid, silu
+from esopt_jax.models.qwen3_5_config import Qwen35
 from esopt_jax.types import View
 
 PARTS = ("q", "k", "v")
@@ -29,7 +29,7 @@ def chunk_for(tokens: int, key_width: int) -> int:
 
 
 def segment(
-    w: View, x: jax.Array, cache: DeltaNetCache, lengths: jax.Array, *, arch: Architecture, chunk: int | None = None
+    w: View, x: jax.Array, cache: DeltaNetCache, lengths: jax.Array, *, arch: Qwen35, chunk: int | None = None
 ) -> tuple[jax.Array, DeltaNetCache]:
     """The layer over a right-padded segment, continuing from `cache`.
 
@@ -65,7 +65,7 @@ def segment(
 
 
 def step(
-    w: View, x: jax.Array, cache: DeltaNetCache, live: jax.Array, *, arch: Architecture
+    w: View, x: jax.Array, cache: DeltaNetCache, live: jax.Array, *, arch: Qwen35
 ) -> tuple[jax.Array, DeltaNetCache]:
     """The layer for one new token per row, `x: [B, D]`; rows that are not `live` keep their cache."""
     columns, mixed = {}, {}
@@ -95,7 +95,7 @@ def _unit(x: jax.Array, divisor: int) -> jax.Array:
     return x * lax.rsqrt((jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6) * divisor)
 
 
-def _grouped(x: jax.Array, arch: Architecture, *, axis: int) -> jax.Array:
+def _grouped(x: jax.Array, arch: Qwen35, *, axis: int) -> jax.Array:
     """Split the axis of value heads into key heads and their group: value head j reads key head `j // G`."""
     return x.reshape(*x.shape[:axis], arch.linear_num_key_heads, arch.value_groups, *x.shape[axis + 1 :])
 
@@ -107,7 +107,7 @@ def _gates(w: View, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return -rate * jax.nn.softplus(pace), sigmoid(dense(x, w["in_proj_b.weight"])).astype(jnp.float32)
 
 
-def _gated_output(w: View, x: jax.Array, out: jax.Array, arch: Architecture) -> jax.Array:
+def _gated_output(w: View, x: jax.Array, out: jax.Array, arch: Qwen35) -> jax.Array:
     """Norm of each value head with a plain gain (not 1 + gain), times `silu(z)` in float32, projected to the stream."""
     z = dense(x, w["in_proj_z.weight"])
     y = out.astype(x.dtype).astype(jnp.float32)

@@ -15,9 +15,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from esopt_jax.errors import EsoptError, did_you_mean
-from esopt_jax.models.architecture import Architecture, parse_architecture, read_json
+from esopt_jax.models.architecture import Architecture, read_json
+from esopt_jax.models.gguf_file import find_gguf, read_gguf
 from esopt_jax.models.hub import hub_folder, is_hub_id
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 from esopt_jax.models.stored_params import StoredParams, match_tensors
 from esopt_jax.models.tensor_files import DTYPES, open_weights
 from esopt_jax.types import Specs
@@ -37,7 +38,7 @@ class Model:
         tokenizer_path: the `tokenizer.json` beside it, or None.
         eos_ids: every token id that ends a turn, sorted; the union over the folder's files.
         vocab_limit: ids from here on are padding of the vocabulary and must not be sampled.
-        folder: where it was read from.
+        folder: where it was read from; of a GGUF model, its file.
     """
 
     arch: Architecture
@@ -51,11 +52,11 @@ class Model:
 
 
 def load_model(path: str | Path, mesh: Mesh | None = None) -> Model:
-    """The model in a folder or on the hub, with all its weights in float32.
+    """The model in a folder, in a GGUF file or on the hub, with all its weights in float32.
 
     Args:
-        path: a folder with `config.json` and safetensors, one file or shards; `org/name` or `org/name@revision` of the
-            Hugging Face hub; or `builtin:NAME`, one shipped in the package.
+        path: a folder with `config.json` and safetensors, one file or shards; a GGUF file; `org/name` or
+            `org/name@revision` of the Hugging Face hub; or `builtin:NAME`, one shipped in the package.
         mesh: (member, model); each device reads its part of the weights. None for the default device.
 
     Raises:
@@ -87,10 +88,11 @@ def open_model(path: str | Path, mesh: Mesh | None = None, *, dtype: Any = None)
         (48,)
     """
     folder = resolve_folder(path)
-    config = read_json(folder / "config.json")
+    gguf = read_gguf(folder) if folder.suffix == ".gguf" else None
+    config = gguf.config if gguf else read_json(folder / "config.json")
     arch = parse_architecture(config)
     specs = leaf_specs(arch)
-    tensors = match_tensors(open_weights(folder), specs, tied=arch.tie_word_embeddings)
+    tensors = match_tensors(gguf or open_weights(folder), specs, tied=arch.tie_word_embeddings)
     tokenizer = folder / "tokenizer.json"
     tokenizer = tokenizer if tokenizer.is_file() else None
     return Model(
@@ -100,13 +102,13 @@ def open_model(path: str | Path, mesh: Mesh | None = None, *, dtype: Any = None)
         dtypes={name: DTYPES[tensor.dtype] for name, tensor in tensors.items()},
         tokenizer_path=tokenizer,
         eos_ids=_eos_ids(config, folder / "generation_config.json"),
-        vocab_limit=_vocab_limit(tokenizer, arch.vocab_size),
+        vocab_limit=gguf.vocab_limit if gguf else _vocab_limit(tokenizer, arch.vocab_size),
         folder=folder,
     )
 
 
 def resolve_folder(path: str | Path) -> Path:
-    """The folder that `path` names, checked to be one that can hold a model; a hub model is downloaded."""
+    """The folder or GGUF file that `path` names, checked to be one that can hold a model; a hub model is downloaded."""
     text = str(path)
     if text.startswith("builtin:"):
         name = text.removeprefix("builtin:")
@@ -115,6 +117,8 @@ def resolve_folder(path: str | Path) -> Path:
             hint = did_you_mean(name, shipped) if shipped else "none is shipped"
             raise EsoptError(f"there is no built-in model {name!r}; {hint} (shipped: {', '.join(shipped) or 'none'})")
         return BUILTIN / name
+    if file := find_gguf(path):
+        return file
     folder = Path(path).expanduser()
     if not os.path.exists(folder):  # unlike `Path.exists`, says no to a name that the system refuses
         if isinstance(path, str) and is_hub_id(path):

@@ -100,6 +100,16 @@ def rms_norm(x: jax.Array, gain: jax.Array, *, eps: float) -> jax.Array:
     return (y * (1.0 + gain.astype(jnp.float32))).astype(x.dtype)
 
 
+def plain_rms_norm(x: jax.Array, gain: jax.Array, *, eps: float) -> jax.Array:
+    """Root-mean-square norm over the last axis, `x / rms(x) * gain`.
+
+    Normed in float32 and rounded to the type of `x` before the gain, as the published Llama models do.
+    """
+    y = x.astype(jnp.float32)
+    y = y * lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
+    return y.astype(x.dtype) * gain.astype(x.dtype)
+
+
 def sigmoid(x: jax.Array) -> jax.Array:
     """`1 / (1 + exp(-x))`, computed in float32."""
     return (1.0 / (1.0 + _exp_minus(x))).astype(x.dtype)

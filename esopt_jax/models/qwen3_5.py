@@ -1,151 +1,142 @@
-"""The Qwen3.5 text decoder as pure functions of (view, cache, tokens), for one member.
+"""The Qwen3.5 text decoder as pure functions of (view, cache, tokens), for one member, and its table of leaves.
 
-`prefill` reads right-padded segments of any length, `decode_step` one token per row, `score` whole sequences at once.
-All three are differentiable and meant to be vmapped over members. Layers are unrolled.
+What the functions take and give is written in `registry`, which is how the rest of the package calls them. Layers are
+unrolled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from esopt_jax.models import attention, delta_net
-from esopt_jax.models.architecture import FULL, Architecture
-from esopt_jax.models.cache import Cache, init_cache
-from esopt_jax.models.ops import dense, embed, rms_norm, silu, unembed
-from esopt_jax.types import View
+from esopt_jax.models import delta_net, gated_attention
+from esopt_jax.models.attention import rotation
+from esopt_jax.models.cache import Cache, attention_cache, delta_net_cache, empty_cache
+from esopt_jax.models.decoder import SEGMENT, embedding, layer_view, layers, logits, mlp, read_prompt
+from esopt_jax.models.gated_attention import frequencies
+from esopt_jax.models.ops import rms_norm
+from esopt_jax.models.qwen3_5_config import FULL, Qwen35
+from esopt_jax.models.spec import decoder_specs, heads_to_stream, keys_and_values, leaf, norm
+from esopt_jax.types import LeafSpec, Specs, View
 
-Progress = tuple[Cache, jax.Array]
-SEGMENT = 256
-"""Longest piece of a prompt handled at once; longer prompts are scanned, which bounds the scratch memory."""
+GAINS = "zeros"
+"""Norm gains are zero-centred in the file: the norm multiplies by 1 + gain."""
+
+
+# --- leaves and memory ------------------------------------------------------------------------------------------------
+
+
+def leaf_specs(arch: Qwen35) -> Specs:
+    """All leaves, in the order of the forward pass."""
+
+    def mixer(index: int) -> Iterator[LeafSpec]:
+        if arch.layer_types[index] == FULL:
+            return _attention(f"layers.{index}.self_attn.", arch)
+        return _delta_net(f"layers.{index}.linear_attn.", arch)
+
+    return decoder_specs(arch, mixer, gains=GAINS)
+
+
+def _attention(prefix: str, a: Qwen35) -> Iterator[LeafSpec]:
+    # Per query head the file stores the query and then its output gate: the axis of size 2 keeps them apart.
+    queries = (a.hidden_size, a.num_key_value_heads, a.query_groups, 2, a.head_dim)
+    yield leaf(prefix + "q_proj.weight", queries, (None, "kv_heads", None, None, None), 1)
+    yield from keys_and_values(prefix, a)
+    yield norm(prefix + "q_norm.weight", a.head_dim, GAINS)
+    yield norm(prefix + "k_norm.weight", a.head_dim, GAINS)
+    yield heads_to_stream(prefix, a)
+
+
+def _delta_net(prefix: str, a: Qwen35) -> Iterator[LeafSpec]:
+    width, taps = a.hidden_size, a.linear_conv_kernel_dim
+    keys, values = a.linear_num_key_heads, a.linear_num_value_heads
+    key_head, value_head = (keys, a.linear_key_head_dim), (values, a.linear_value_head_dim)
+    parts = (("q", key_head, "key_heads"), ("k", key_head, "key_heads"), ("v", value_head, "value_heads"))
+    for part, heads, axis in parts:
+        yield leaf(prefix + "in_proj_qkv.weight", (width, *heads), (None, axis, None), 1, part=part)
+    yield leaf(prefix + "in_proj_z.weight", (width, *value_head), (None, "value_heads", None), 1)
+    yield leaf(prefix + "in_proj_b.weight", (width, values), (None, "value_heads"), 1)
+    yield leaf(prefix + "in_proj_a.weight", (width, values), (None, "value_heads"), 1)
+    for part, heads, axis in parts:
+        yield leaf(prefix + "conv1d.weight", (taps, *heads), (None, axis, None), 0, part=part, group="conv")
+    gates = ((values,), ("value_heads",), 0)
+    yield leaf(prefix + "A_log", *gates, init="decay", group="gate", keep_float32=True)
+    yield leaf(prefix + "dt_bias", *gates, init="ones", group="gate")
+    yield leaf(prefix + "norm.weight", (value_head[1],), (None,), 0, init="ones", group="norm", keep_float32=True)
+    yield leaf(prefix + "out_proj.weight", (*value_head, width), ("value_heads", None, None), 2)
+
+
+def init_cache(arch: Qwen35, rows: int, capacity: int, dtype: jnp.dtype = jnp.float32) -> Cache:
+    """Memory of `rows` sequences of at most `capacity` tokens, none of them read yet."""
+    memories = (
+        attention_cache(arch, rows, capacity, dtype) if kind == FULL else delta_net_cache(arch, rows, dtype)
+        for kind in arch.layer_types
+    )
+    return empty_cache(rows, memories)
+
+
+# --- forward pass -----------------------------------------------------------------------------------------------------
 
 
 def prefill(
-    view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Architecture, segment: int = SEGMENT
+    view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35, segment: int = SEGMENT
 ) -> tuple[jax.Array, Cache]:
-    """Read a right-padded segment of every row, continuing from the cache.
-
-    Rows are packed: a row's tokens follow its earlier ones without the padding of other rows, so an episode fed in
-    pieces gives what the whole text gives at once.
-
-    Args:
-        view: leaves of one member.
-        cache: memory of B rows.
-        tokens: `[B, T]` int32.
-        lengths: `[B]` int32, true tokens in each row; 0 leaves the row's cache as it is.
-        arch: static.
-        segment: longest piece handled at once, in tokens.
-
-    Returns:
-        Logits `[B, V]` float32 after each row's last true token (garbage for length 0), and the next cache.
-    """
-    total = tokens.shape[1]
-    if total <= segment:
-        hidden, cache = _read(view, cache, tokens, lengths, arch)
-        return _logits(view, _row_at(hidden, lengths - 1), arch), cache
-    count = -(-total // segment)
-    tokens = jnp.pad(tokens, ((0, 0), (0, count * segment - total)))
-    pieces = tokens.reshape(tokens.shape[0], count, segment).swapaxes(0, 1)
-
-    def body(carry: Progress, piece: tuple[jax.Array, jax.Array]) -> tuple[Progress, None]:
-        cache, last = carry
-        offset = piece[0] * segment
-        inside = jnp.clip(lengths - offset, 0, segment)
-        hidden, cache = _read(view, cache, piece[1], inside, arch)
-        ends_here = (lengths > offset) & (lengths <= offset + segment)
-        return (cache, jnp.where(ends_here[:, None], _row_at(hidden, inside - 1), last)), None
-
-    last = jnp.zeros_like(_embedding(view, tokens[:, 0]))
-    (cache, last), _ = lax.scan(body, (cache, last), (jnp.arange(count), pieces))
+    """Read a right-padded segment of every row; logits after each row's last token."""
+    last, cache = read_prompt(partial(_read, arch=arch), view, cache, tokens, lengths, segment=segment)
     return _logits(view, last, arch), cache
 
 
 def decode_step(
-    view: View, cache: Cache, tokens: jax.Array, live: jax.Array, *, arch: Architecture
+    view: View, cache: Cache, tokens: jax.Array, live: jax.Array, *, arch: Qwen35
 ) -> tuple[jax.Array, Cache]:
-    """Read one token per row.
-
-    Args:
-        view: leaves of one member.
-        cache: memory of B rows.
-        tokens: `[B]` int32.
-        live: `[B]` bool; other rows keep cache and length, and their logits are garbage.
-        arch: static.
-
-    Returns:
-        Logits `[B, V]` float32 and the next cache.
-    """
-    x = _embedding(view, tokens)
-    turn = attention.rotation(cache.length, arch=arch)
-    layers = []
-    for w, kind, memory in _layers(view, arch, cache):
+    """Read one token per row."""
+    x = embedding(view, tokens)
+    turn = rotation(cache.length, frequencies(arch))
+    memories = []
+    for (w, memory), kind in zip(layers(view, cache), arch.layer_types, strict=True):
         normed = rms_norm(x, w["input_layernorm.weight"], eps=arch.rms_norm_eps)
         if kind == FULL:
-            mixed, memory = attention.step(
+            mixed, memory = gated_attention.step(
                 layer_view(w, "self_attn."), normed, memory, turn, cache.length, live, arch=arch
             )
         else:
             mixed, memory = delta_net.step(layer_view(w, "linear_attn."), normed, memory, live, arch=arch)
-        x = _mlp(w, x + mixed, arch)
-        layers.append(memory)
-    return _logits(view, x, arch), Cache(length=cache.length + live, layers=tuple(layers))
+        x = _with_mlp(w, x + mixed, arch)
+        memories.append(memory)
+    return _logits(view, x, arch), Cache(length=cache.length + live, layers=tuple(memories))
 
 
-def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Architecture) -> jax.Array:
-    """Logits `[B, T, V]` float32 at every position of right-padded `tokens: [B, T]`; garbage beyond `lengths: [B]`."""
-    cache = init_cache(arch, *tokens.shape, dtype=_embedding(view, tokens[:, 0]).dtype)
-    hidden, _ = _read(view, cache, tokens, lengths, arch)
+def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35) -> jax.Array:
+    """Logits at every position of right-padded `tokens`."""
+    cache = init_cache(arch, *tokens.shape, dtype=embedding(view, tokens[:, 0]).dtype)
+    hidden, _ = _read(view, cache, tokens, lengths, arch=arch)
     return _logits(view, hidden, arch)
 
 
-def layer_view(view: View, prefix: str) -> View:
-    """The leaves under `prefix`, with the prefix taken off."""
-    return {path[len(prefix) :]: leaf for path, leaf in view.items() if path.startswith(prefix)}
-
-
-def _read(
-    view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, arch: Architecture
-) -> tuple[jax.Array, Cache]:
+def _read(view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35) -> tuple[jax.Array, Cache]:
     """Hidden states `[B, T, D]` of a segment, before the final norm."""
-    x = _embedding(view, tokens)
-    turn = attention.rotation(cache.length[:, None] + jnp.arange(tokens.shape[1]), arch=arch)
-    layers = []
-    for w, kind, memory in _layers(view, arch, cache):
+    x = embedding(view, tokens)
+    turn = rotation(cache.length[:, None] + jnp.arange(tokens.shape[1]), frequencies(arch))
+    memories = []
+    for (w, memory), kind in zip(layers(view, cache), arch.layer_types, strict=True):
         normed = rms_norm(x, w["input_layernorm.weight"], eps=arch.rms_norm_eps)
         if kind == FULL:
-            mixed, memory = attention.segment(
+            mixed, memory = gated_attention.segment(
                 layer_view(w, "self_attn."), normed, memory, turn, cache.length, lengths, arch=arch
             )
         else:
             mixed, memory = delta_net.segment(layer_view(w, "linear_attn."), normed, memory, lengths, arch=arch)
-        x = _mlp(w, x + mixed, arch)
-        layers.append(memory)
-    return x, Cache(length=cache.length + lengths, layers=tuple(layers))
+        x = _with_mlp(w, x + mixed, arch)
+        memories.append(memory)
+    return x, Cache(length=cache.length + lengths, layers=tuple(memories))
 
 
-def _layers(view: View, arch: Architecture, cache: Cache) -> Iterator[tuple[View, str, object]]:
-    for index, (kind, memory) in enumerate(zip(arch.layer_types, cache.layers, strict=True)):
-        yield layer_view(view, f"layers.{index}."), kind, memory
+def _with_mlp(w: View, x: jax.Array, arch: Qwen35) -> jax.Array:
+    return x + mlp(w, rms_norm(x, w["post_attention_layernorm.weight"], eps=arch.rms_norm_eps))
 
 
-def _mlp(w: View, x: jax.Array, arch: Architecture) -> jax.Array:
-    h = rms_norm(x, w["post_attention_layernorm.weight"], eps=arch.rms_norm_eps)
-    gated = silu(dense(h, w["mlp.gate_proj.weight"])) * dense(h, w["mlp.up_proj.weight"])
-    return x + dense(gated, w["mlp.down_proj.weight"])
-
-
-def _embedding(view: View, tokens: jax.Array) -> jax.Array:
-    return embed(tokens, view["embed_tokens.weight"])
-
-
-def _logits(view: View, x: jax.Array, arch: Architecture) -> jax.Array:
-    table = view["embed_tokens.weight" if arch.tie_word_embeddings else "lm_head.weight"]
-    return unembed(rms_norm(x, view["norm.weight"], eps=arch.rms_norm_eps), table).astype(jnp.float32)
-
-
-def _row_at(hidden: jax.Array, index: jax.Array) -> jax.Array:
-    """`hidden[b, index[b]]`, `[B, D]`; an index of -1 gives some row."""
-    return jnp.take_along_axis(hidden, jnp.maximum(index, 0)[:, None, None], axis=1)[:, 0]
+def _logits(view: View, x: jax.Array, arch: Qwen35) -> jax.Array:
+    return logits(view, rms_norm(x, view["norm.weight"], eps=arch.rms_norm_eps), arch)

@@ -16,7 +16,8 @@ import numpy as np
 
 from esopt_jax.core.rounding import leaf_shape
 from esopt_jax.errors import EsoptError, StoppedError
-from esopt_jax.models.layout import by_tensor, tensor_rows
+from esopt_jax.models.gguf_tokenizer import write_companions
+from esopt_jax.models.layout import by_tensor, join_tensors, tensor_rows
 from esopt_jax.models.load import Model
 from esopt_jax.models.lora import base_specs, merged_leaf
 from esopt_jax.models.stored_params import HEAD, text_name
@@ -50,6 +51,11 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     if not replace:
         check_new_folder(folder)
     _check(params, model)
+    if model.folder.suffix == ".gguf":
+        specs = base_specs(model.specs)
+        leaves = {spec.path: np.asarray(merged_leaf(params, spec.path), np.float32) for spec in specs}
+        write_folder(folder, join_tensors(leaves, specs), source=model.folder)
+        return
     weights = open_weights(model.folder)
 
     def fill(name: str, tensor: StoredTensor, stream: BinaryIO) -> None:
@@ -119,6 +125,8 @@ def _write(
                 write(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
+        if source.suffix == ".gguf":
+            write_companions(source, folder)
         for pattern in COPIED:
             for file in source.glob(pattern):
                 if not file.name.endswith(".index.json") and source.resolve() != folder.resolve():

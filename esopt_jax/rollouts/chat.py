@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.models.gguf_tokenizer import read_tokenizer
 from esopt_jax.rollouts.workers import Fault
 from esopt_jax.types import Message
 
@@ -27,26 +28,30 @@ def load_chat(folder: Path, *, thinking: bool, eos_ids: Sequence[int] = ()) -> C
     """The chat of the model in `folder`.
 
     Args:
-        folder: with `tokenizer.json` and `tokenizer_config.json`.
+        folder: with `tokenizer.json` and `tokenizer_config.json`; or a GGUF file.
         thinking: passed to the template in every call, since its default differs between model sizes.
         eos_ids: end ids of the model; the tokenizer's own is added.
 
     Raises:
         EsoptError: no tokenizer, no chat template, or no end-of-turn token.
     """
-    from transformers import PreTrainedTokenizerFast  # AutoTokenizer would import torch where it is installed
-
-    if not (folder / "tokenizer.json").is_file():
-        raise EsoptError(f"model folder {str(folder)!r} has no tokenizer.json; an agent needs a tokenizer")
-    try:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    except Exception as fault:  # the library raises whatever a damaged file leads to
-        raise EsoptError(f"no tokenizer can be read from {str(folder)!r}: {' '.join(str(fault).split())}") from None
+    tokenizer = read_tokenizer(folder) if folder.suffix == ".gguf" else _read_tokenizer(folder)
     if tokenizer.chat_template is None:
         raise EsoptError(f"the tokenizer in {str(folder)!r} has no chat template; use an instruction-tuned model")
     if tokenizer.eos_token_id is None:
         raise EsoptError(f"the tokenizer in {str(folder)!r} has no eos_token; set it to the token that ends a turn")
     return Chat(tokenizer, thinking=thinking, eos_ids=eos_ids)
+
+
+def _read_tokenizer(folder: Path) -> Any:
+    from transformers import PreTrainedTokenizerFast  # AutoTokenizer would import torch where it is installed
+
+    if not (folder / "tokenizer.json").is_file():
+        raise EsoptError(f"model folder {str(folder)!r} has no tokenizer.json; an agent needs a tokenizer")
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    except Exception as fault:  # the library raises whatever a damaged file leads to
+        raise EsoptError(f"no tokenizer can be read from {str(folder)!r}: {' '.join(str(fault).split())}") from None
 
 
 class Chat:

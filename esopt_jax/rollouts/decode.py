@@ -19,8 +19,8 @@ from flax import struct
 from jax import lax
 
 from esopt_jax.models.architecture import Architecture
-from esopt_jax.models.cache import Cache, init_cache, reset_rows
-from esopt_jax.models.qwen3_5 import decode_step, prefill
+from esopt_jax.models.cache import Cache, reset_rows
+from esopt_jax.models.registry import decode_step, init_cache, prefill
 from esopt_jax.rollouts.keys import Slots
 from esopt_jax.rollouts.sampler import Counts, Sampling, sample
 from esopt_jax.types import View

@@ -16,8 +16,7 @@ from measure import table
 from model_folder import CONFIG, write_model
 from pretrain import STEPS, Progress, Scores, pretrain
 
-from esopt_jax.models.architecture import parse_architecture
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from tokenizer import VOCABULARY, token_ids, write_tokenizer
 
-from esopt_jax.models.architecture import FULL, LINEAR
 from esopt_jax.models.layout import join_tensors
+from esopt_jax.models.qwen3_5_config import FULL, LINEAR
 from esopt_jax.models.save import write_folder
 from esopt_jax.types import Specs
 

@@ -23,10 +23,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from esopt_jax.models.architecture import Architecture
-from esopt_jax.models.cache import init_cache
 from esopt_jax.models.init import init_params
-from esopt_jax.models.qwen3_5 import decode_step, prefill
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import decode_step, init_cache, leaf_specs, prefill
 from esopt_jax.types import Params
 
 BOARDS, LOOKS, GUESSES = 64, 2, 1

@@ -14,10 +14,9 @@ from esopt_jax.envs.sudoku_action import Feedback
 from esopt_jax.envs.sudoku_grids import split_grids_4x4, units
 from esopt_jax.envs.sudoku_prompts import compact
 from esopt_jax.envs.sudoku_puzzles import Puzzle
-from esopt_jax.models.architecture import FULL, LINEAR, parse_architecture
 from esopt_jax.models.load import load_model, resolve_folder
-from esopt_jax.models.qwen3_5 import score
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.qwen3_5_config import FULL, LINEAR
+from esopt_jax.models.registry import leaf_specs, parse_architecture, score
 from esopt_jax.rollouts.chat import load_chat
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.models.architecture import Architecture, parse_architecture
+from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.layout import join_tensors
 from esopt_jax.models.load import Model
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 from esopt_jax.types import Specs
 
 CONFIG = {
@@ -40,6 +40,32 @@ CONFIG = {
     "initializer_range": 0.02,
     "eos_token_id": 3,
 }
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 48,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {  # short, so that the texts of the tests meet all three kinds of frequency
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "initializer_range": 0.02,
+    "eos_token_id": 3,
+}
+FAMILIES = {"qwen": CONFIG, "llama": LLAMA}
 
 
 def draw(specs: Specs) -> dict[str, np.ndarray]:
@@ -53,13 +79,21 @@ def config() -> dict[str, Any]:
     return copy.deepcopy(CONFIG)
 
 
+@pytest.fixture
+def llama_config() -> dict[str, Any]:
+    """A copy to change."""
+    return copy.deepcopy(LLAMA)
+
+
 @pytest.fixture(scope="session")
 def arch() -> Architecture:
     return parse_architecture(CONFIG)
 
 
-@pytest.fixture(scope="session")
-def tiny(arch: Architecture) -> Model:
+@pytest.fixture(scope="session", params=FAMILIES)
+def tiny(request: pytest.FixtureRequest) -> Model:
+    """A model of each family."""
+    arch = parse_architecture(FAMILIES[request.param])
     specs = leaf_specs(arch)
     params = {path: jnp.asarray(leaf) for path, leaf in draw(specs).items()}
     return Model(arch, specs, params, {}, None, (), arch.vocab_size, Path())

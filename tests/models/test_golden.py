@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.models.architecture import parse_architecture
-from esopt_jax.models.cache import init_cache
 from esopt_jax.models.layout import by_tensor, split_tensors, tensor_shape
-from esopt_jax.models.qwen3_5 import decode_step, prefill, score
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import decode_step, init_cache, leaf_specs, parse_architecture, prefill, score
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(GOLDEN / "model.npz") as file:
+@pytest.fixture(scope="module", params=["model.npz", "llama.npz"])
+def golden(request):
+    with np.load(GOLDEN / request.param) as file:
         return {name: file[name] for name in file}
 
 
@@ -31,7 +28,8 @@ def model(golden):
     arch = parse_architecture(json.loads(str(golden["config"])))
     specs = leaf_specs(arch)
     rule = runpy.run_path(str(GOLDEN / "make_model_golden.py"))["weights"]
-    tensors = rule({name: tensor_shape(leaves) for name, leaves in by_tensor(specs).items()})
+    shapes = {name: tensor_shape(leaves) for name, leaves in by_tensor(specs).items()}
+    tensors = rule(shapes, float(golden["strength"]))
     return arch, {path: jnp.asarray(leaf) for path, leaf in split_tensors(tensors, specs).items()}
 
 

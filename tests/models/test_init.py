@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from esopt_jax.models.init import init_params
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.architecture import parse_architecture, read_architecture
 from esopt_jax.models.load import builtin_names, load_model
+from esopt_jax.models.registry import parse_architecture, read_architecture
 
 
 def refusal(call, *args):
@@ -67,8 +67,9 @@ def test_all_missing_fields_are_named_at_once(config):
 
 
 def test_an_unsupported_model_lists_what_is_supported(config):
-    text = refusal(parse_architecture, config | {"model_type": "llama"})
-    assert "'llama'" in text and "qwen3_5, qwen3_5_text" in text
+    for other in ("qwen3_5_moe_text", "mixtral", None):
+        text = refusal(parse_architecture, config | {"model_type": other})
+        assert repr(other) in text and "qwen3_5, qwen3_5_text, llama" in text
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from model_shards import write_shards
 
-from esopt_jax.models.architecture import parse_architecture
 from esopt_jax.models.layout import by_tensor, tensor_shape
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 
 SCRIPT = r"""
 import json, sys, threading, time

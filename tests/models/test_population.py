@@ -11,8 +11,7 @@ import pytest
 
 from esopt_jax.core.master import make_master
 from esopt_jax.core.perturb import materialize, member_view, perturb_population, view_axes
-from esopt_jax.models.cache import init_cache
-from esopt_jax.models.qwen3_5 import decode_step, prefill, score
+from esopt_jax.models.registry import decode_step, init_cache, prefill, score
 
 M, B, T, S = 3, 2, 6, 10
 

@@ -7,45 +7,26 @@ import math
 import pytest
 
 from esopt_jax.core.noise import check_collisions
-from esopt_jax.models.architecture import parse_architecture
+from esopt_jax.errors import EsoptError
 from esopt_jax.models.layout import by_tensor, tensor_shape
+from esopt_jax.models.registry import leaf_specs, load_architecture, parse_architecture
 from esopt_jax.models.sharding import RULES
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.sizes import PUBLISHED
 
-SIZES = {
-    # width, layers, MLP, query/kv heads, key/value heads of DeltaNet, tied, parameters, tensors
-    "0.8B": (1024, 24, 3584, 8, 2, 16, 16, True, 752_393_024, 320),
-    "2B": (2048, 24, 6144, 8, 2, 16, 16, True, 1_881_825_088, 320),
-    "4B": (2560, 32, 9216, 16, 4, 16, 32, True, 4_205_751_296, 426),
-    "9B": (4096, 32, 12288, 16, 4, 16, 32, False, 8_953_803_264, 427),
-    "27B": (5120, 64, 17408, 24, 4, 16, 48, False, 26_895_998_464, 851),
+SIZES = {  # parameters and tensors of the published text models
+    "qwen3.5-0.8b": (752_393_024, 320),
+    "qwen3.5-2b": (1_881_825_088, 320),
+    "qwen3.5-4b": (4_205_751_296, 426),
+    "qwen3.5-9b": (8_953_803_264, 427),
+    "qwen3.5-27b": (26_895_998_464, 851),
+    "llama-3.1-8b": (8_030_261_248, 291),
+    "smollm2-135m": (134_515_008, 272),
 }
 
 
-def specs_of(size, config):
-    width, layers, mlp, queries, kv, keys, values, tied, *_ = SIZES[size]
-    del config["layer_types"]
-    changes = {
-        "vocab_size": 248_320,
-        "hidden_size": width,
-        "intermediate_size": mlp,
-        "num_hidden_layers": layers,
-        "full_attention_interval": 4,
-        "num_attention_heads": queries,
-        "num_key_value_heads": kv,
-        "head_dim": 256,
-        "linear_num_key_heads": keys,
-        "linear_num_value_heads": values,
-        "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128,
-        "tie_word_embeddings": tied,
-    }
-    return leaf_specs(parse_architecture(config | changes))
-
-
 @pytest.mark.parametrize("size", SIZES)
-def test_published_sizes_to_the_last_parameter(size, config):
-    specs = specs_of(size, config)
+def test_published_sizes_to_the_last_parameter(size):
+    specs = leaf_specs(load_architecture(size))
     tensors = by_tensor(specs)
     assert sum(spec.size for spec in specs) == SIZES[size][-2]
     assert len(tensors) == SIZES[size][-1]
@@ -53,8 +34,8 @@ def test_published_sizes_to_the_last_parameter(size, config):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_row_is_consistent(size, config):
-    specs = specs_of(size, config)
+def test_every_row_is_consistent(size):
+    specs = leaf_specs(load_architecture(size))
     assert len({spec.path for spec in specs}) == len(specs)
     check_collisions(specs)
     for spec in specs:
@@ -65,6 +46,15 @@ def test_every_row_is_consistent(size, config):
         assert spec.is_matrix == (spec.group in ("matrix", "embedding")), spec.path
         assert set(spec.axes) <= {None, *RULES}, spec.path
         assert len([axis for axis in spec.axes if axis]) <= 1, spec.path  # one mesh axis cannot shard two dimensions
+
+
+def test_every_published_model_is_counted():
+    assert set(SIZES) == set(PUBLISHED)
+
+
+def test_an_unknown_published_model_lists_what_is_known():
+    with pytest.raises(EsoptError, match=r"did you mean 'qwen3\.5-27b'\?.*llama-3\.1-8b"):
+        load_architecture("qwen3.5-27")
 
 
 def test_every_third_of_four_layers_is_linear(config):

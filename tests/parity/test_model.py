@@ -8,8 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
 
-from esopt_jax.models.cache import init_cache  # noqa: E402
-from esopt_jax.models.qwen3_5 import decode_step, prefill, score  # noqa: E402
+from esopt_jax.models.registry import (  # noqa: E402
+    decode_step,
+    init_cache,
+    prefill,
+    score,
+)
 
 pytestmark = pytest.mark.parity
 

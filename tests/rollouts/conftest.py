@@ -7,10 +7,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from esopt_jax.models.architecture import FULL, LINEAR, Architecture
 from esopt_jax.models.init import init_params
 from esopt_jax.models.load import Model
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.qwen3_5_config import FULL, LINEAR, Qwen35
+from esopt_jax.models.registry import leaf_specs
 from esopt_jax.rollouts.chat import Chat, load_chat
 
 TEMPLATE = (
@@ -52,7 +52,7 @@ def make_tokenizer(folder: Path) -> None:
 
 def make_model(folder: Path, *, width: int = 16, layers: int = 2, seed: int = 0, std: float = 0.3) -> Model:
     """A random model with the vocabulary of the tokenizer in `folder`, padded to 128; layers alternate their kind."""
-    arch = Architecture(
+    arch = Qwen35(
         vocab_size=128,
         hidden_size=width,
         intermediate_size=2 * width,

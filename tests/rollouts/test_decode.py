@@ -12,7 +12,7 @@ import pytest
 from esopt_jax.config import RolloutConfig
 from esopt_jax.core.master import make_master
 from esopt_jax.core.perturb import member_view, perturb_population, view_axes
-from esopt_jax.models.qwen3_5 import prefill, score
+from esopt_jax.models.registry import prefill, score
 from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn
 from esopt_jax.rollouts.keys import Slots, row_keys
 from esopt_jax.rollouts.sampler import Counts, make_sampling, sample

@@ -14,7 +14,7 @@ from esopt_jax.config import ESConfig, RolloutConfig
 from esopt_jax.core.master import base_view, make_master
 from esopt_jax.core.noise import noise_key
 from esopt_jax.core.perturb import materialize, perturb
-from esopt_jax.models.qwen3_5 import score
+from esopt_jax.models.registry import score
 from esopt_jax.rollouts.engine import make_engine, padded_length
 from esopt_jax.rollouts.keys import Slots, row_keys, token_bits
 from esopt_jax.rollouts.population import make_stage, rollout_model, rollout_population

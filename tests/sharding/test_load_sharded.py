@@ -19,12 +19,12 @@ from model_shards import file_bytes, other_parts, spelled, write_shards
 from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
 from esopt_jax.models import stored_params
-from esopt_jax.models.architecture import parse_architecture
+from esopt_jax.models.registry import parse_architecture
 from esopt_jax.models.layout import by_tensor, tensor_shape
 from esopt_jax.models.load import load_model, open_model
 from esopt_jax.models.save import save_params
 from esopt_jax.models.sharding import leaf_sharding, make_mesh
-from esopt_jax.models.spec import leaf_specs
+from esopt_jax.models.registry import leaf_specs
 from esopt_jax.training.restore import base_master
 
 config = dict(
