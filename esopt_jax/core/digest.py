@@ -51,9 +51,10 @@ def _leaf_sums(leaf: MasterLeaf) -> jax.Array:
     """Sums of the low and of the high 16 bits of every element's hash, `[..., 2]` uint32 over the leading axes.
 
     The halves of at most 2^16 elements cannot overflow 32 bits; the host adds the rest. Reducing trailing axes leaves
-    an automatically sharded leaf where it is.
+    a sharded leaf where it is.
     """
-    leaf = gathered(leaf)
+    wide = bool(leaf_shape(leaf)) and leaf_shape(leaf)[-1] > _WIDTH
+    leaf = gathered(leaf) if wide else leaf
     x = join(leaf) if isinstance(leaf, Split) else leaf
     bits = lax.bitcast_convert_type(x, jnp.uint16 if x.dtype == jnp.bfloat16 else jnp.uint32).astype(jnp.uint32)
     index = jnp.zeros(bits.shape, jnp.uint32)
@@ -62,7 +63,7 @@ def _leaf_sums(leaf: MasterLeaf) -> jax.Array:
         index = index + lax.broadcasted_iota(jnp.uint32, bits.shape, axis) * np.uint32(stride)
     mixed = _mix(bits ^ _mix(index))
     halves = [mixed & jnp.uint32(0xFFFF), mixed >> 16]
-    if bits.ndim and bits.shape[-1] > _WIDTH:
+    if wide:
         pad = [(0, 0)] * (bits.ndim - 1) + [(0, -bits.shape[-1] % _WIDTH)]
         halves = [jnp.pad(half, pad).reshape(*bits.shape[:-1], -1, _WIDTH) for half in halves]
     reduced = _trailing(halves[0].shape)

@@ -20,12 +20,11 @@ from esopt_jax.core.noise import factor_words
 from esopt_jax.core.normals import (
     LANES,
     box_muller,
+    cover,
     join_packed,
     lane_count,
-    normal_columns,
     normal_rows,
     pack_pairs,
-    tile_count,
     word_pairs,
     zeros_like_draw,
 )
@@ -42,8 +41,10 @@ def sum_window(
     *,
     form: tuple[int, int],
     rank: int,
+    first_column: jax.Array | int = 0,
+    width: int | None = None,
 ) -> jax.Array:
-    """Rows `row .. row + height` of `sum_i c_i eps_i` of one leaf.
+    """Rows `row .. row + height` of `sum_i c_i eps_i` of one leaf: all columns, or `width` from `first_column` on.
 
     Args:
         words: `[K, 2]` uint32 leaf keys of K draws.
@@ -52,9 +53,11 @@ def sum_window(
         height: number of rows.
         form: `(rows, columns)` of the leaf's noise.
         rank: R, or 0 for full-rank noise. Low-rank sums lack their factor `1/sqrt(R)`.
+        first_column: first column; may be traced.
+        width: number of columns; None means all.
 
     Returns:
-        `[height, columns]` float32.
+        `[height, width]` float32.
 
     Example:
         >>> words = jnp.array([[1, 2], [1, 2]], jnp.uint32)
@@ -63,24 +66,33 @@ def sum_window(
         ((3, 5), 0.0)
     """
     rows, columns = form
+    tiles = cover(columns, first_column, width)
     if not rank:
 
         def add(i: jax.Array, total: jax.Array) -> jax.Array:
-            first, second = box_muller(*word_pairs(words[i], row, height, columns))
+            pairs = word_pairs(words[i], row, height, columns, first_tile=tiles.first, tiles=tiles.count)
+            first, second = box_muller(*pairs)
             return total + pack_pairs(coefficients[i] * first, coefficients[i] * second, columns)
 
-        shape = (height, tile_count(columns), lane_count(columns))
+        shape = (height, tiles.count, lane_count(columns))
         start = zeros_like_draw(shape, jnp.float32 if columns <= LANES else jnp.complex64, words)
-        return join_packed(lax.fori_loop(0, words.shape[0], add, start), columns)
+        return tiles.cut(join_packed(lax.fori_loop(0, words.shape[0], add, start), tiles.columns))
 
-    batches, weights = _batches(factor_words(words), coefficients, rank * (height + columns))
+    batches, weights = _batches(factor_words(words), coefficients, rank * (height + tiles.width))
 
     def add_batch(i: jax.Array, total: jax.Array) -> jax.Array:
-        left = jax.vmap(lambda word: normal_columns(word, rank, rows, row, height))(batches[i, :, 0])
-        right = jax.vmap(lambda word: normal_rows(word, 0, rank, columns))(batches[i, :, 1])
+        def draw_left(word: jax.Array) -> jax.Array:
+            drawn: jax.Array = normal_rows(word, 0, rank, rows, first_column=row, width=height)
+            return drawn
+
+        def draw_right(word: jax.Array) -> jax.Array:
+            drawn: jax.Array = normal_rows(word, 0, rank, columns, first_column=first_column, width=width)
+            return drawn
+
+        left, right = jax.vmap(draw_left)(batches[i, :, 0]), jax.vmap(draw_right)(batches[i, :, 1])
         return total + _product(left[:, None], right[:, None], weights[i])[0]
 
-    start = zeros_like_draw((height, columns), jnp.float32, words)
+    start = zeros_like_draw((height, tiles.width), jnp.float32, words)
     total: jax.Array = lax.fori_loop(0, batches.shape[0], add_batch, start)
     return total
 

@@ -16,6 +16,7 @@ those of the Cephes single-precision `logf`, `sinf` and `cosf`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -191,38 +192,92 @@ def join_pairs(first: jax.Array, second: jax.Array, columns: int) -> jax.Array:
     return jnp.concatenate([first, second], axis=-1).reshape(rows, tiles * TILE)[:, :columns]
 
 
-@partial(jax.jit, static_argnames=("rows", "columns"))
+@partial(jax.jit, static_argnames=("rows", "columns", "width"))
 def normal_rows(
-    words: jax.Array, first_row: jax.Array | int, rows: int, columns: int, *, live: jax.Array | None = None
+    words: jax.Array,
+    first_row: jax.Array | int,
+    rows: int,
+    columns: int,
+    *,
+    first_column: jax.Array | int = 0,
+    width: int | None = None,
+    live: jax.Array | None = None,
 ) -> jax.Array:
-    """Rows `first_row .. first_row + rows` of the noise over a form with `columns` columns.
+    """A window of the noise over a form with `columns` columns: all of them, or `width` from `first_column` on.
 
     Args:
         words: `[2]` uint32, the key of the leaf.
         first_row: first row; may be traced.
         rows: number of rows.
         columns: columns of the form.
+        first_column: first column; may be traced and need not be a multiple of 256.
+        width: number of columns; None means all.
         live: `[]` bool, traced; where False nothing is drawn and the result is 0. The branch also makes XLA write the
             pairs out once, as one complex array; fused with what follows, each would be computed for both its columns.
 
     Returns:
-        `[rows, columns]` float32 standard normals.
+        `[rows, width]` float32 standard normals.
 
     Example:
         >>> words = jnp.array([1, 2], jnp.uint32)
-        >>> whole, window = normal_rows(words, 0, 4, 300), normal_rows(words, 2, 2, 300)
-        >>> whole.shape, bool((whole[2:] == window).all())
+        >>> whole, window = normal_rows(words, 0, 4, 300), normal_rows(words, 2, 2, 300, first_column=290, width=10)
+        >>> whole.shape, bool((whole[2:, 290:] == window).all())
         ((4, 300), True)
     """
+    tiles = cover(columns, first_column, width)
 
     def draw() -> jax.Array:
-        first, second = box_muller(*word_pairs(words, first_row, rows, columns))
+        pairs = word_pairs(words, first_row, rows, columns, first_tile=tiles.first, tiles=tiles.count)
+        first, second = box_muller(*pairs)
         return pack_pairs(first, second, columns)
 
     if live is None:
-        return join_packed(draw(), columns)
+        return tiles.cut(join_packed(draw(), tiles.columns))
     empty = jax.eval_shape(draw)
-    return join_packed(lax.cond(live, draw, lambda: zeros_like_draw(empty.shape, empty.dtype, words)), columns)
+    drawn = lax.cond(live, draw, lambda: zeros_like_draw(empty.shape, empty.dtype, words))
+    return tiles.cut(join_packed(drawn, tiles.columns))
+
+
+@dataclass(frozen=True)
+class Cover:
+    """The tiles that cover a window of columns.
+
+    Attributes:
+        first: first tile; may be traced.
+        count: number of tiles.
+        columns: columns of the joined tiles.
+        offset: first column of the window among them; None when the window is all of them.
+        width: columns of the window.
+    """
+
+    first: jax.Array | int
+    count: int
+    columns: int
+    offset: jax.Array | None
+    width: int
+
+    def cut(self, joined: jax.Array) -> jax.Array:
+        """The window of joined tiles: `[rows, columns]` -> `[rows, width]`."""
+        if self.offset is None:
+            return joined
+        return lax.dynamic_slice(joined, (0, self.offset), (joined.shape[0], self.width))
+
+
+def cover(columns: int, first_column: jax.Array | int = 0, width: int | None = None) -> Cover:
+    """The tiles that cover `width` columns from `first_column` on, of a form of `columns`; None means all.
+
+    Example:
+        >>> tiles = cover(700, 600, 50)
+        >>> int(tiles.first), tiles.count, int(tiles.offset)
+        (1, 2, 344)
+    """
+    if width is None or width == columns:
+        return Cover(0, tile_count(columns), columns, None, columns)
+    start = jnp.asarray(first_column, jnp.int32)
+    tiles = min(tile_count(width) + 1, tile_count(columns))
+    first_tile = jnp.minimum(start // TILE, tile_count(columns) - tiles)
+    joined = tiles * TILE if columns > LANES else columns
+    return Cover(first_tile, tiles, joined, start - first_tile * TILE, width)
 
 
 def pack_pairs(first: jax.Array, second: jax.Array, columns: int) -> jax.Array:
@@ -238,31 +293,6 @@ def join_packed(packed: jax.Array, columns: int) -> jax.Array:
     if columns <= LANES:
         return join_pairs(packed, packed, columns)
     return join_pairs(packed.real, packed.imag, columns)
-
-
-@partial(jax.jit, static_argnames=("rows", "columns", "width"))
-def normal_columns(words: jax.Array, rows: int, columns: int, first_column: jax.Array | int, width: int) -> jax.Array:
-    """Columns `first_column .. first_column + width` of the noise over the form `[rows, columns]`.
-
-    `first_column` may be traced and need not be a multiple of 256: the covering tiles are drawn and cut.
-
-    Returns:
-        `[rows, width]` float32 standard normals.
-
-    Example:
-        >>> words = jnp.array([1, 2], jnp.uint32)
-        >>> bool((normal_columns(words, 4, 700, 600, 50) == normal_rows(words, 0, 4, 700)[:, 600:650]).all())
-        True
-    """
-    if width == columns:
-        whole: jax.Array = normal_rows(words, 0, rows, columns)
-        return whole
-    start = jnp.asarray(first_column, jnp.int32)
-    tiles = min(tile_count(width) + 1, tile_count(columns))
-    first_tile = jnp.minimum(start // TILE, tile_count(columns) - tiles)
-    first, second = box_muller(*word_pairs(words, 0, rows, columns, first_tile=first_tile, tiles=tiles))
-    covering = join_pairs(first, second, tiles * TILE if columns > LANES else columns)
-    return lax.dynamic_slice(covering, (0, start - first_tile * TILE), (rows, width))
 
 
 def zeros_like_draw(shape: tuple[int, ...], dtype: jax.typing.DTypeLike, words: jax.Array) -> jax.Array:

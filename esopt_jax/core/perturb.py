@@ -22,6 +22,7 @@ from esopt_jax.core.layout import forms_of, make_layout
 from esopt_jax.core.master import base_leaf, view_dtype
 from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
 from esopt_jax.core.noise import leaf_hashes, noise_key, noise_sign
+from esopt_jax.core.placement import cut_of, over, resharded
 from esopt_jax.core.rounding import MasterLeaf
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.views import Factored, Shared, materialize, member_view, unwrapped, view_axes
@@ -189,13 +190,24 @@ def _perturb_many(
     if ids := list(layout.pooled_factors):
         at = {"forms": forms_of(specs, ids), "rank": rank, "dtypes": tuple(dtypes[i] for i in ids)}
         pairs = pooled_factors(keys, scales, hashes[ids], factors[ids], **at)
-        found |= {i: Factored(base_leaf(leaves[i], dtypes[i]), *pair) for i, pair in zip(ids, pairs, strict=True)}
+        for i, pair in zip(ids, pairs, strict=True):
+            found[i] = _factored(leaves[i], dtypes[i], pair, specs[i].noise_form)
     for i in layout.large_factors:
         at = {"form": specs[i].noise_form, "rank": rank, "dtype": dtypes[i]}
         pair = large_factors(keys, scales, hashes[i], factors[i], **at)
-        found[i] = Factored(base_leaf(leaves[i], dtypes[i]), *pair)
+        found[i] = _factored(leaves[i], dtypes[i], pair, specs[i].noise_form)
     tuned = {spec.path: found[i] for i, spec in enumerate(specs)}
     return {s.path: tuned[s.path] if s.path in tuned else _shared(master[s.path], s, dtype) for s in every}
+
+
+def _factored(leaf: MasterLeaf, dtype: Any, factors: tuple[jax.Array, jax.Array], form: tuple[int, int]) -> Factored:
+    """The leaf with its factors, of which the one along the cut axis is cut as the leaf is."""
+    left, right = factors
+    cut = cut_of(leaf, form)
+    if cut is not None:
+        side = over(None, None, cut.axis)
+        left, right = (resharded(left, side), right) if cut.by_rows else (left, resharded(right, side))
+    return Factored(base_leaf(leaf, dtype), left, right)
 
 
 def _shared(leaf: MasterLeaf, spec: LeafSpec, dtype: Any) -> Shared:

@@ -79,7 +79,7 @@ def init_state(
     """Empty rows of `shape` (M, C), all done."""
     members, rows = shape
     one = init_cache(spec.arch, rows, spec.capacity, dtype)
-    cache = jax.tree.map(lambda x: jnp.zeros((members, *x.shape), x.dtype), one)
+    cache = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), one)
     zeros = jnp.zeros(shape, jnp.int32)
     keys = jax.random.wrap_key_data(jnp.zeros((*shape, 2), jnp.uint32), impl="threefry2x32")
     vocabulary = (*shape, spec.arch.vocab_size)

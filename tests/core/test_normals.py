@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esopt_jax.core.noise import noise_key
-from esopt_jax.core.normals import box_muller, normal_columns, normal_rows, threefry2x32, word_pairs
+from esopt_jax.core.normals import box_muller, normal_rows, threefry2x32, word_pairs
 
 WORDS = jnp.array([1, 2], jnp.uint32)
 
@@ -76,7 +76,7 @@ def test_a_window_of_rows_is_cut_from_the_whole(columns):
 )
 def test_a_window_of_columns_is_cut_from_the_whole(columns, first, width):
     whole = normal_rows(WORDS, 0, 4, columns)
-    window = jax.jit(lambda column: normal_columns(WORDS, 4, columns, column, width))(first)
+    window = jax.jit(lambda column: normal_rows(WORDS, 0, 4, columns, first_column=column, width=width))(first)
     assert (window == whole[:, first : first + width]).all()
 
 
