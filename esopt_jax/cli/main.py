@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("esopt: error:", message, file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("esopt: interrupted", file=sys.stderr)
+        print("esopt: error: interrupted", file=sys.stderr)
         return 130
 
 

@@ -14,7 +14,7 @@ median over seeds, within min..max for fewer than five runs and 10-90 % for more
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register the command."""
     parser = commands.add_parser("plot", help="draw runs", description=_DESCRIPTION)
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run folder")
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run folder, or one of --seeds")
     parser.add_argument("--metric", metavar="NAME", help="any number of metrics.jsonl, such as update_norm")
     parser.add_argument(
         "--out",
@@ -31,10 +31,11 @@ def run(args: argparse.Namespace) -> int:
     from esopt_jax.reporting.curve import draw_curve
     from esopt_jax.reporting.figure import check_picture
     from esopt_jax.reporting.groups import read_runs
+    from esopt_jax.reporting.run_files import with_seeds
 
     if args.out is not None:
         check_picture(args.out)
-    runs = read_runs(args.runs)
+    runs = read_runs([run for path in args.runs for run in with_seeds(path)])
     if args.metric is not None:
         path = draw_metric(runs, args.metric, args.out or Path(re.sub(r"[^\w.-]+", "_", args.metric) + ".png"))
     elif len(runs) > 1:

@@ -55,6 +55,16 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
+    from esopt_jax.training.signals import StopSignal, stop_signals
+
+    try:
+        with stop_signals():  # from the first moment to the last; the run itself has more to say about a stop
+            return _run(args)
+    except StopSignal as fault:
+        raise StoppedError(f"stopped by {fault}") from None
+
+
+def _run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     if (args.source is None) == (args.resume is None):
         raise EsoptError("give a preset or a YAML file to start a run, or --resume DIR to go on with one")

@@ -71,7 +71,7 @@ def _held_out(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _base_band(axes: Any, base: Mapping[str, Any] | None) -> None:
-    if base is not None and base["mean"] is not None:
+    if _mean(base) is not None:
         axes.axhline(base["mean"], color=_BASE, lw=1, ls="--", label="base model, held-out")
         axes.axhspan(*base["ci95"], color=_BASE, alpha=0.12, lw=0)
 
@@ -79,8 +79,14 @@ def _base_band(axes: Any, base: Mapping[str, Any] | None) -> None:
 def _title(summary: Mapping[str, Any], run_dir: Path) -> str:
     if not summary:
         return run_dir.absolute().name
-    title = f"{summary['preset']}: {summary['task']}"
-    base, final = summary.get("base"), summary.get("final")
-    if base and final and None not in (base["mean"], final["mean"]):
-        title += f", {base['mean']:.2f} to {final['mean']:.2f} held-out"
-    return title if summary["status"] == "finished" else f"{title} ({summary['status']})"
+    title = f"{summary.get('preset')}: {summary.get('task')}"
+    base, final = _mean(summary.get("base")), _mean(summary.get("final"))
+    if base is not None and final is not None:
+        title += f", {base:.2f} to {final:.2f} held-out"
+    return title if summary.get("status") == "finished" else f"{title} ({summary.get('status')})"
+
+
+def _mean(record: Any) -> float | None:
+    """The mean of a result, if there is one."""
+    mean = record.get("mean") if isinstance(record, Mapping) else None
+    return float(mean) if isinstance(mean, int | float) else None

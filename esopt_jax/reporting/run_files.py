@@ -11,7 +11,8 @@ from typing import Any
 from esopt_jax.config import Config
 from esopt_jax.config_reader import load_config
 from esopt_jax.errors import EsoptError
-from esopt_jax.training.jsonl import read, read_json
+from esopt_jax.training.jsonl import expendable, read
+from esopt_jax.training.metrics import check_rows
 from esopt_jax.training.run_folder import RunFolder
 
 Row = dict[str, Any]
@@ -27,10 +28,16 @@ def open_run(path: Path) -> RunFolder:
         state = "is not a folder" if path.exists() else "does not exist"
         raise EsoptError(f"run folder {str(path)!r} {state}; give a folder that `esopt train` has made")
     folder = RunFolder(path)
-    if not any(file.is_file() for file in (folder.config, folder.metrics, folder.summary)):
+    if not folder.config.is_file():
         hint = _runs_below(path)
         raise EsoptError(f"{str(path)!r} is no run folder: it has no {folder.config.name}{hint}")
     return folder
+
+
+def with_seeds(path: Path) -> list[Path]:
+    """The run folder itself; of a folder that `--seeds` filled, those of its seeds, in order."""
+    seeds = sorted(path.glob("seed-*/config.yaml"), key=lambda file: (len(file.parent.name), file.parent.name))
+    return [file.parent for file in seeds] if seeds and not (path / "config.yaml").exists() else [path]
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -49,29 +56,27 @@ def read_metrics(folder: RunFolder) -> list[Row]:
         EsoptError: a line other than a half-written last one is no row.
     """
     rows = read(folder.metrics) if folder.metrics.exists() else []
-    for number, row in enumerate(rows, 1):
-        if type(row.get("generation")) is not int:
-            raise EsoptError(f"{folder.metrics}, line {number} is no row of metrics; the file is damaged there")
+    check_rows(folder.metrics, rows)
     return rows
 
 
 def read_summary(folder: RunFolder) -> dict[str, Any] | None:
-    """`summary.json`, or None if there is none yet.
-
-    Raises:
-        EsoptError: it holds something else.
-    """
-    return read_json(folder.summary) if folder.summary.exists() else None
+    """`summary.json`, or None if there is none yet, or a damaged one, which is logged."""
+    return expendable(folder.summary) or None
 
 
 def population_rows(rows: list[Row]) -> list[Row]:
     """Rows of generations."""
-    return [row for row in rows if "fitness/mean" in row]
+    return _with_numbers(rows, "fitness/mean", "fitness/best")
 
 
 def evaluation_rows(rows: list[Row]) -> list[Row]:
     """Rows of held-out evaluations."""
-    return [row for row in rows if "eval/solve_rate" in row]
+    return _with_numbers(rows, "eval/solve_rate", "eval/ci_low", "eval/ci_high")
+
+
+def _with_numbers(rows: list[Row], *names: str) -> list[Row]:
+    return [row for row in rows if all(isinstance(row.get(name), int | float) for name in names)]
 
 
 def _runs_below(path: Path) -> str:

@@ -40,7 +40,7 @@ def read_evaluations(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[Scor
         try:
             scored = Scored(int(row["updates"]), str(row["policy"]), str(row["sampling"]))
             found[scored] = Evaluation.from_row(row), float(row["seconds"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise EsoptError(
                 f"{path}, line {number} is no evaluation; delete the line to have it played again"
             ) from None

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
-from esopt_jax.config import ESConfig
 from esopt_jax.core.replay import Record
-from esopt_jax.core.schedules import schedule
-from esopt_jax.core.shaping import shape_fitness
 from esopt_jax.rollouts.fitness import population_fitness
 from esopt_jax.rollouts.population import rollout_population
 from esopt_jax.rollouts.sampler import make_sampling
-from esopt_jax.training.cases import permutation
+from esopt_jax.training.coefficients import coefficients, scheduled
 from esopt_jax.training.session import Session
-from esopt_jax.types import Master, Purpose, Trajectory, View
+from esopt_jax.types import Master, Trajectory, View
 
 log = logging.getLogger(__name__)
 
@@ -83,35 +79,6 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
         cases=tuple(case for case, _ in cases),
     )
     return Generation(record, episodes, skipped, rollout_s=rollout_s, perturb_s=views.seconds)
-
-
-def scheduled(es: ESConfig, name: str, generation: int) -> float:
-    """`sigma` or `alpha` of a generation."""
-    start, end = getattr(es, name), getattr(es, f"{name}_end")
-    return schedule(
-        getattr(es, f"{name}_schedule"),
-        start,
-        start if end is None else end,
-        generation,
-        es.generations,
-        getattr(es, f"{name}_warmup"),
-    )
-
-
-def coefficients(fitness: np.ndarray, es: ESConfig, generation: int) -> tuple[np.ndarray, str | None]:
-    """The weights of the update, `[P]` float32, and why they are all 0, if they are.
-
-    The controls act here: `shuffled_rewards` gives each member the fitness of another, `zero_update` gives no weight.
-    """
-    none = np.zeros(len(fitness), np.float32)
-    if es.control == "zero_update":
-        return none, "es.control is zero_update"
-    if es.control == "shuffled_rewards":
-        fitness = fitness[permutation(es.seed, len(fitness), purpose=Purpose.CONTROL, index=generation)]
-    shaped = shape_fitness(fitness, method=es.shaping)
-    if shaped.degenerate:
-        return none, f"all members have the same fitness ({fitness.mean():.4g})"
-    return np.asarray(shaped.weights, np.float32), None
 
 
 class _Timed:

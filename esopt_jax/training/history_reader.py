@@ -6,6 +6,8 @@ that follow from the history, so it is an error that names the line.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from esopt_jax.config import ESConfig
+from esopt_jax.config import Config, ESConfig, config_hash
 from esopt_jax.config_reader import from_dict
 from esopt_jax.core.replay import Record
 from esopt_jax.errors import EsoptError
+from esopt_jax.training.coefficients import coefficients, scheduled
 from esopt_jax.training.history import SCHEMA
 from esopt_jax.training.jsonl import read_lines
 from esopt_jax.types import NOISE_SPEC
@@ -86,6 +89,27 @@ def read_history(path: Path) -> History | None:
     return state.history(size=lines.size, partial=lines.partial)
 
 
+def check_config(history: History, config: Config, path: Path) -> None:
+    """Refuse a config that is not the one of the run.
+
+    Args:
+        history: of the run.
+        config: as the file at `path` says now.
+        path: of the run's `config.yaml`.
+
+    Raises:
+        EsoptError: naming what differs.
+    """
+    theirs = dataclasses.replace(history.header.es, generations=config.es.generations)
+    keys = [f"es.{name}" for name, value in vars(theirs).items() if value != getattr(config.es, name)]
+    if config_hash(config) not in history.config_hashes or keys:
+        raise EsoptError(
+            f"{path} and the history beside it do not belong together ({', '.join(keys) or 'a key outside es'}): one "
+            "was changed after the run began; put it back. If nobody changed it, another version of esopt_jax began "
+            "the run: env.json says which"
+        )
+
+
 def new_history(header: Mapping[str, Any]) -> History:
     """The history of a run that has only its header, which is not in a file yet."""
     return _State.begin(header).history(size=0, partial=False)
@@ -98,6 +122,7 @@ class _State:
     header: Header
     fingerprint: str
     config_hashes: list[str]
+    generations: int
     records: list[Record]
     digests: list[str]
     platforms: list[str]
@@ -105,12 +130,13 @@ class _State:
     @classmethod
     def begin(cls, row: Mapping[str, Any]) -> _State:
         header = _header(row)
-        return cls(header, header.fingerprint, [header.config_hash], [], [], [])
+        return cls(header, header.fingerprint, [header.config_hash], header.es.generations, [], [], [])
 
     def after(self, row: Mapping[str, Any]) -> _State:
         kind = row.get("kind")
         if kind == "generation" and len(self.records) == len(self.digests):
-            self.records.append(_record(row, len(self.records), self.header.es))
+            es = dataclasses.replace(self.header.es, generations=self.generations)
+            self.records.append(_record(row, len(self.records), es))
         elif kind == "applied" and len(self.records) == len(self.digests) + 1:
             _check_keys(row, "applied")
             _check(row, "generation", lambda x: type(x) is int and x == len(self.digests), f"{len(self.digests)}")
@@ -119,6 +145,7 @@ class _State:
         elif kind == "resumed":
             _check_keys(row, "resumed")
             _check(row, "generations", lambda x: type(x) is int and x >= len(self.records), "a number of generations")
+            self.generations = row["generations"]
             self.fingerprint = _hex(row, "fingerprint", 16)
             self.config_hashes.append(_hex(row, "config_hash", 16))
         else:
@@ -145,7 +172,7 @@ def _header(row: Mapping[str, Any]) -> Header:
     _check(row, "schema", lambda x: x == SCHEMA, f"{SCHEMA}, the schema of this version")
     _check_keys(row, "header")
     _check(row, "noise_spec", lambda x: x == NOISE_SPEC, f"{NOISE_SPEC}, the noise specification of this version")
-    _check(row, "mesh", lambda x: _is_list(x, 2, _is_index), "[member, model]")
+    _check(row, "mesh", lambda x: _is_list(x, 2, _is_index) and min(x) > 0, "[member, model]")
     if not isinstance(row["es"], dict) or set(row["es"]) != set(vars(ESConfig())):
         raise EsoptError("es is not the whole section of a config")
     return Header(
@@ -168,15 +195,31 @@ def _record(row: Mapping[str, Any], generation: int, es: ESConfig) -> Record:
         )
     for name in ("excluded", "cases"):
         _check(row, name, lambda x: _is_list(x, None, _is_index), "a list of numbers, 0 or more")
+    fitness, weights = (np.asarray(row[name], np.float32) for name in ("fitness", "weights"))
+    _check_follows(row, fitness, weights, es)
     return Record(
         generation=generation,
         sigma=float(row["sigma"]),
         alpha=float(row["alpha"]),
-        fitness=np.asarray(row["fitness"], np.float32),
-        weights=np.asarray(row["weights"], np.float32),
+        fitness=fitness,
+        weights=weights,
         excluded=tuple(row["excluded"]),
         cases=tuple(row["cases"]),
     )
+
+
+def _check_follows(row: Mapping[str, Any], fitness: np.ndarray, weights: np.ndarray, es: ESConfig) -> None:
+    """Refuse coefficients, sigma and alpha that do not follow from fitness and header: somebody changed one of them.
+
+    To tolerance, since another platform may have computed them.
+    """
+    shaped, _ = coefficients(fitness, es, row["generation"])
+    if not np.allclose(weights, shaped, rtol=1e-3, atol=1e-5):
+        raise EsoptError("its weights do not follow from its fitness: one of them was changed after it was written")
+    for name in ("sigma", "alpha"):
+        value = scheduled(es, name, row["generation"])
+        if not math.isclose(row[name], value, rel_tol=1e-9):
+            raise EsoptError(f"{name} is {row[name]}, the schedule says {value}: one of them was changed")
 
 
 def _check_keys(row: Mapping[str, Any], kind: str) -> None:

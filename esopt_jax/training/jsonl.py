@@ -7,6 +7,7 @@ leave it out and `JsonlWriter` cuts it off.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from esopt_jax.errors import EsoptError
+
+log = logging.getLogger(__name__)
 
 
 def encode(row: Mapping[str, Any]) -> str:
@@ -143,9 +146,18 @@ def read_json(path: Path) -> dict[str, Any]:
         EsoptError: it cannot be read or holds no object.
     """
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as fault:
         raise EsoptError(f"{path} cannot be read: {' '.join(str(fault).split())}") from None
     if not isinstance(tree, dict):
         raise EsoptError(f"{path} holds {type(tree).__name__}; it must hold an object")
     return tree
+
+
+def expendable(path: Path) -> dict[str, Any]:
+    """What a file says that a run can do without; nothing where it is missing, or damaged, which is logged."""
+    try:
+        return read_json(path) if path.exists() else {}
+    except EsoptError as fault:
+        log.warning("%s; going on without it", fault)
+        return {}

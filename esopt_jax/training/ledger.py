@@ -18,7 +18,7 @@ from esopt_jax.training.moments import At, Moment
 from esopt_jax.training.monitors import monitor
 from esopt_jax.training.run_folder import RunFolder
 from esopt_jax.training.scoring import Evaluation
-from esopt_jax.training.stopping import StopRequest
+from esopt_jax.training.signals import StopRequest
 from esopt_jax.training.summary import Totals, summarize
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Ledger:
         monitor: is told every row of metrics.
         stop: whether a signal has come.
         passing: is told every moment.
+        held: raises if the folder's lock was taken away.
     """
 
     config: Config
@@ -74,10 +75,12 @@ class Ledger:
     monitor: Callable[[Mapping[str, Any]], None]
     stop: StopRequest
     passing: At
+    held: Callable[[], None]
 
     def at(self, moment: Moment) -> None:
-        """Say where the run is; stops it if a signal asked for that."""
+        """Say where the run is; stops it if a signal asked for that, or its lock is gone."""
         self.stop.check()
+        self.held()
         self.passing(moment)
 
     def wall_s(self) -> float:
@@ -117,6 +120,7 @@ def open_ledger(
     started: float,
     stop: StopRequest,
     at: At,
+    held: Callable[[], None],
     earlier: Earlier | None = None,
 ) -> Iterator[Ledger]:
     """The ledger of a run, its files open within the block; `earlier` ones are cut off after their complete lines."""
@@ -142,4 +146,5 @@ def open_ledger(
             monitor=send,
             stop=stop,
             passing=at,
+            held=held,
         )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esopt_jax.config import INCIDENTAL, Config, config_hash, to_dict, to_yaml
+from esopt_jax.config import INCIDENTAL, Config, to_dict, to_yaml
 from esopt_jax.config_reader import load_config
 from esopt_jax.errors import EsoptError
+from esopt_jax.training.coefficients import scheduled
 from esopt_jax.training.evaluations import Scored, read_evaluations
-from esopt_jax.training.generation import scheduled
-from esopt_jax.training.history_reader import History, read_history
-from esopt_jax.training.jsonl import Lines, read_json, read_lines
+from esopt_jax.training.history_reader import History, check_config, read_history
+from esopt_jax.training.jsonl import Lines, expendable, read_lines
 from esopt_jax.training.ledger import Earlier
+from esopt_jax.training.metrics import check_rows
 from esopt_jax.training.run_folder import RunFolder
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.training.summary import Totals
@@ -37,6 +37,7 @@ class LeftBehind:
         scores: held-out scores.
         scores_file: the lines that they are from.
         summary: what it said last; empty if there is none.
+        pending: metrics of the generation that was being applied; empty if there is none.
     """
 
     folder: RunFolder
@@ -46,6 +47,7 @@ class LeftBehind:
     scores: Mapping[Scored, tuple[Evaluation, float]]
     scores_file: Lines
     summary: Mapping[str, Any]
+    pending: Mapping[str, Any]
 
     @property
     def generations(self) -> set[int]:
@@ -56,7 +58,8 @@ class LeftBehind:
     def finished(self) -> bool:
         """Whether nothing is left to do under its own config."""
         done = 0 if self.history is None else len(self.history.digests)
-        return self.summary.get("status") == "finished" and done == self.config.es.generations
+        through = self.summary.get("status") == "finished" and done == self.config.es.generations
+        return through and self.folder.final.is_dir()
 
     def totals(self, history: History) -> Totals:
         """What the processes before this one did, by their rows of metrics."""
@@ -64,12 +67,13 @@ class LeftBehind:
         for row in self.metrics.rows:
             if "fitness/mean" in row:
                 totals = totals.after(row, history.digests[row["generation"]])
-        walls = [row["wall_s"] for row in self.metrics.rows]
-        compiled = sum(row.get("time/compile_s", 0.0) for row in self.metrics.rows)
+        walls = [row.get("wall_s") or 0.0 for row in self.metrics.rows]
+        compiled = sum(row.get("time/compile_s") or 0.0 for row in self.metrics.rows)
+        said = {name: value for name, value in self.summary.items() if type(value) in (int, float)}
         return dataclasses.replace(
             totals,
-            earlier_wall_s=max([self.summary.get("wall_s", 0.0), *walls]),
-            earlier_compile_s=max(self.summary.get("compile_s", 0.0), compiled),
+            earlier_wall_s=max([said.get("wall_s", 0.0), *walls]),
+            earlier_compile_s=max(said.get("compile_s", 0.0), compiled),
             earlier_abandoned=totals.abandoned_workers,
         )
 
@@ -92,6 +96,7 @@ def read_left_behind(folder: RunFolder) -> LeftBehind:
     Raises:
         EsoptError: a file that the run needs is damaged; the message names the line.
     """
+    _check_kinds(folder)
     config = load_config(folder.config.absolute())
     history = read_history(folder.history) if folder.history.exists() else None
     metrics, scores = _lines(folder.metrics), _lines(folder.evaluations)
@@ -110,6 +115,7 @@ def read_left_behind(folder: RunFolder) -> LeftBehind:
         scores=read_evaluations(folder.evaluations, scores.rows),
         scores_file=scores,
         summary=expendable(folder.summary),
+        pending=_pending(folder, history, metrics),
     )
 
 
@@ -137,23 +143,8 @@ def agreed_config(left: LeftBehind, overrides: Sequence[str]) -> Config:
     return asked
 
 
-def expendable(path: Path) -> dict[str, Any]:
-    """What a file says that a run can do without; nothing where it is missing or damaged."""
-    try:
-        return read_json(path) if path.exists() else {}
-    except EsoptError as fault:
-        log.warning("%s; going on without it", fault)
-        return {}
-
-
 def _check_agreement(folder: RunFolder, history: History, kept: Config, asked: Config) -> None:
-    if config_hash(kept) not in history.config_hashes:
-        ours, theirs = ({"es": vars(es)} for es in (kept.es, history.header.es))
-        keys = [key for key, _, _ in _differences(ours, theirs)] or ["a key outside es"]
-        raise EsoptError(
-            f"{folder.config} was changed after the run began ({', '.join(keys)}); put it back. If nobody changed it, "
-            f"another version of esopt_jax began the run: {folder.env.name} says which"
-        )
+    check_config(history, kept, folder.config)
     done = len(history.records)
     if asked.es.generations < done:
         raise EsoptError(f"es.generations is {asked.es.generations}; the run has {done} already: give at least that")
@@ -162,7 +153,7 @@ def _check_agreement(folder: RunFolder, history: History, kept: Config, asked: C
             before, after = (scheduled(config.es, name, generation) for config in (kept, asked))
             if before != after:
                 raise EsoptError(
-                    f"es.generations={asked.es.generations} would have given generation {generation} the {name} "
+                    f"es.generations={asked.es.generations} would have given generation {generation + 1} the {name} "
                     f"{after:.6g} instead of {before:.6g}: a {kept.es.generations}-generation schedule cannot be "
                     "extended; start a new run"
                 )
@@ -170,16 +161,52 @@ def _check_agreement(folder: RunFolder, history: History, kept: Config, asked: C
 
 def _check_metrics(path: Path, rows: Sequence[Mapping[str, Any]], generations: int) -> None:
     """Refuse rows that no run with such a history wrote."""
+    check_rows(path, rows)
     seen: set[int] = set()
     for number, row in enumerate(rows, 1):
-        generation, wall_s = row.get("generation"), row.get("wall_s")
-        if type(generation) is not int or type(wall_s) is not float or not math.isfinite(wall_s):
-            raise EsoptError(f"{path}, line {number} is no row of metrics; delete the line to go on without it")
         if "fitness/mean" in row:
-            if not 0 <= generation < generations or generation in seen:
-                what = "is there twice" if generation in seen else f"is not among the {generations} of the history"
-                raise EsoptError(f"{path}, line {number}: generation {generation} {what}; delete the line to go on")
+            generation = row["generation"]
+            if generation in seen:
+                raise EsoptError(
+                    f"{path}, line {number}: generation {generation} is there twice; delete one of the lines"
+                )
+            if not 0 <= generation < generations:
+                raise EsoptError(
+                    f"{path} goes on to generation {generation}, but the history beside it knows only {generations}: "
+                    f"it has lost lines; put it back, or delete {path.name} to go on from there"
+                )
             seen.add(generation)
+
+
+def _pending(folder: RunFolder, history: History | None, metrics: Lines) -> dict[str, Any]:
+    """Metrics of the last generation, if they have not become a row yet."""
+    if history is None or not history.records:
+        return {}
+    last = history.records[-1].generation
+    if any(row["generation"] == last for row in metrics.rows if "fitness/mean" in row):
+        return {}
+    pending = expendable(folder.pending)
+    try:
+        check_rows(folder.pending, [pending])
+    except EsoptError:
+        pending = {}
+    if pending.get("generation") != last:
+        log.warning("%s does not tell the metrics of generation %d: its row lacks its episodes", folder.pending, last)
+        return {}
+    return pending
+
+
+def _check_kinds(folder: RunFolder) -> None:
+    """Refuse folders where a run has files, and files where it has folders."""
+    files = folder.history, folder.metrics, folder.evaluations, folder.summary, folder.pending, folder.env
+    folders = folder.checkpoints, folder.final, folder.trajectories(0).parent
+    for path in (*files, *(path.with_name(path.name + ".partial") for path in files)):
+        if path.exists() and not path.is_file():
+            raise EsoptError(f"{path} cannot be read: it is a folder where a run has a file; remove it")
+    checkpoints = folder.checkpoints.glob("after_*") if folder.checkpoints.is_dir() else ()
+    for path in (*folders, *checkpoints):
+        if path.exists() and not path.is_dir():
+            raise EsoptError(f"{path} is a file where a run has a folder; remove it")
 
 
 def _lines(path: Path) -> Lines:

@@ -6,12 +6,13 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from esopt_jax.errors import EsoptError
+from esopt_jax.errors import EsoptError, StoppedError
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +21,8 @@ ATTEMPTS, PAUSE_S = 5, 0.05
 
 
 @contextmanager
-def run_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` within the block.
+def run_lock(path: Path) -> Iterator[Callable[[], None]]:
+    """Hold the lock file `path` within the block; the function that it yields checks that it is still the one there.
 
     Raises:
         EsoptError: another process holds it, or the file cannot be opened.
@@ -41,7 +42,21 @@ def run_lock(path: Path) -> Iterator[None]:
         stream.truncate(0)
         stream.write(f"{os.getpid()}\n")
         stream.flush()
-        yield
+        yield partial(_check_held, stream, path)
+
+
+def _check_held(stream: TextIO, path: Path) -> None:
+    """Stop if the file that is held is no longer the one that another process would lock.
+
+    Raises:
+        StoppedError: it was removed or replaced.
+    """
+    try:
+        held = os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        held = False
+    if not held:
+        raise StoppedError(f"{path} was removed or replaced: another process may write to this run folder")
 
 
 def is_locked(path: Path) -> bool:

@@ -39,7 +39,8 @@ from esopt_jax.training.restore import base_master, base_model, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
-from esopt_jax.training.stopping import STOPS, as_stop, stop_signals, stops
+from esopt_jax.training.signals import stop_signals
+from esopt_jax.training.stopping import STOPS, as_stop, stops
 from esopt_jax.training.summary import Totals
 from esopt_jax.types import Master
 
@@ -78,9 +79,17 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
         master = base_master(model, config.es)
         model = dataclasses.replace(model, params={})  # the master may share its arrays, and each update donates them
         base, mark = digest(master), fingerprint()
-        with open_session(config, environment, model) as session, create_run_folder(run_dir, to_yaml(config)) as folder:
+        with open_session(config, environment, model) as session, create_run_folder(run_dir, to_yaml(config)) as held:
+            folder, check_held = held
             ledger_of_run = open_ledger(
-                config, folder, totals=Totals(base), fingerprint=mark, started=started, stop=stop, at=at
+                config,
+                folder,
+                totals=Totals(base),
+                fingerprint=mark,
+                started=started,
+                stop=stop,
+                at=at,
+                held=check_held,
             )
             with ledger_of_run as ledger:
                 ledger.history.write(header_row(config, base_digest=base, fingerprint=mark))

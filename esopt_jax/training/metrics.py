@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -47,10 +48,14 @@ import numpy as np
 
 from esopt_jax.core.replay import Record
 from esopt_jax.core.update import UpdateStats
+from esopt_jax.errors import EsoptError
 from esopt_jax.training.generation import Generation
 from esopt_jax.training.memory import peak_rss_bytes
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.types import Trajectory
+
+_MOST = 1e18
+"""No metric is as large: bytes, tokens and seconds all stay far below."""
 
 
 def rollout_metrics(generation: Generation, *, abandoned: int) -> dict[str, Any]:
@@ -150,3 +155,18 @@ def _mean(values: Iterable[float]) -> float:
 def evaluation_metrics(updates: int, result: Evaluation, *, eval_s: float) -> dict[str, Any]:
     """The row of one evaluation."""
     return finite({"generation": updates, **result.metrics(), "time/eval_s": eval_s})
+
+
+def check_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse rows that no run wrote.
+
+    Raises:
+        EsoptError: a row names no generation, or holds something else than numbers; the message names its line.
+    """
+    for number, row in enumerate(rows, 1):
+        if type(row.get("generation")) is not int:
+            raise EsoptError(f"{path}, line {number} is no row of metrics; delete the line to go on without it")
+        for name, value in row.items():
+            known = value is None or (type(value) in (int, float) and abs(value) < _MOST)
+            if not known:
+                raise EsoptError(f"{path}, line {number}: {name} is {value!r:.60}; it must be a number or null")

@@ -7,6 +7,7 @@ still has them.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from esopt_jax.core.scope import adapter_scope
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import open_model
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
-from esopt_jax.training.history_reader import History, read_history
+from esopt_jax.training.history_reader import History, check_config, read_history
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.restore import base_master, base_model, restore
 from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.types import Master, Params
+
+log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4
 """Largest difference, as a share of the largest weight, that two platforms may leave between replays."""
@@ -68,6 +71,8 @@ def known_history(path: Path) -> History:
     history = read_history(path)
     if history is None:
         raise EsoptError(f"{path} holds no complete header; it is no history")
+    if history.partial:
+        log.warning("%s: the last line was cut short and is left out", path)
     return history
 
 
@@ -83,10 +88,11 @@ def replay_run(run_dir: Path, *, generation: int | None = None, base: str | Path
         EsoptError: as `replay_file`.
     """
     folder = open_run_folder(run_dir)
-    config = load_config(folder.config)
+    config, history = load_config(folder.config), known_history(folder.history)
+    check_config(history, config, folder.config)
     use_numerics(config)
     base = config.model.path if base is None else base
-    return _replay(known_history(folder.history), base, generation, folder)
+    return _replay(history, base, generation, folder)
 
 
 def replay_file(history: Path, *, base: str | Path, generation: int | None = None) -> Replay:

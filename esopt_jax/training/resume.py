@@ -19,9 +19,9 @@ from esopt_jax.training.checkpoints import set_aside, tidy
 from esopt_jax.training.commit import Commit, confirm
 from esopt_jax.training.history import header_row, resumed_row
 from esopt_jax.training.history_reader import History, new_history
-from esopt_jax.training.jsonl import write_json, write_text
+from esopt_jax.training.jsonl import expendable, write_json, write_text
 from esopt_jax.training.ledger import Ledger, open_ledger
-from esopt_jax.training.left_behind import LeftBehind, agreed_config, expendable, read_left_behind
+from esopt_jax.training.left_behind import LeftBehind, agreed_config, read_left_behind
 from esopt_jax.training.lock import run_lock
 from esopt_jax.training.loop import run_to_the_end
 from esopt_jax.training.metrics import memory_metrics, record_metrics, update_metrics
@@ -33,7 +33,8 @@ from esopt_jax.training.restore import Restored, base_master, restore
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import open_run_folder
 from esopt_jax.training.session import load_parts, open_session
-from esopt_jax.training.stopping import stop_signals, stops
+from esopt_jax.training.signals import stop_signals
+from esopt_jax.training.stopping import stops
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def resume(
     """
     started = time.perf_counter() if started is None else started
     folder = open_run_folder(Path(run_dir))
-    with stops(), stop_signals() as stop, run_lock(folder.lock):
+    with stops(), stop_signals() as stop, run_lock(folder.lock) as held:
         left = read_left_behind(folder)
         config = agreed_config(left, overrides)
         check_monitor(config)
@@ -94,6 +95,7 @@ def resume(
                 started=started,
                 stop=stop,
                 at=at,
+                held=held,
                 earlier=left.earlier(),
             )
             with ledger_of_run as ledger:
@@ -132,7 +134,7 @@ def _catch_up(ledger: Ledger, history: History, restored: Restored, left: LeftBe
     done = Commit(restored.digest, update_metrics(restored.stats, update_s=restored.seconds))
     if len(history.digests) < len(history.records):
         confirm(history.records[-1], done, history=ledger.history, at=ledger.at)
-    pending = expendable(ledger.folder.pending)
+    pending = left.pending
     for record in history.records:
         if record.generation in left.generations:
             continue

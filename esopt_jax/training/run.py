@@ -16,7 +16,7 @@ from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
 from esopt_jax.rollouts.trajectory import read_trajectories
-from esopt_jax.training.history_reader import History
+from esopt_jax.training.history_reader import History, check_config
 from esopt_jax.training.jsonl import read, read_json
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.replay import Replay, known_history, replay_run
@@ -126,6 +126,7 @@ class Run:
         On another platform they may be equal to tolerance only, which is logged.
         """
         history, config = self.history(), self.config
+        check_config(history, config, self._files.config)
         use_numerics(config)
         model = base_model(config.model.path if base is None else base, history.header.es)
         restored = restore(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,8 +149,10 @@ def open_run_folder(path: Path) -> RunFolder:
 
 
 @contextmanager
-def create_run_folder(path: Path, config_yaml: str) -> Iterator[RunFolder]:
-    """Create the folder with the resolved config in it, and hold its lock within the block.
+def create_run_folder(path: Path, config_yaml: str) -> Iterator[tuple[RunFolder, Callable[[], None]]]:
+    """Create the folder with the resolved config in it; its lock is held within the block.
+
+    Yields the folder, and the function that `run_lock` yields.
 
     Raises:
         EsoptError: as `check_run_dir`; also when another process took the folder in between.
@@ -160,7 +162,7 @@ def create_run_folder(path: Path, config_yaml: str) -> Iterator[RunFolder]:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise EsoptError(f"run folder {str(path)!r} cannot be written: {fault.strerror}") from None
-    with run_lock(folder.lock):
+    with run_lock(folder.lock) as check_held:
         check_run_dir(path)  # again, now that nobody else can take it
         write_text(folder.config, config_yaml)
-        yield folder
+        yield folder, check_held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +59,19 @@ class Evaluation:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Evaluation:
-        """The inverse of `row`; keys that are not part of it are left out."""
+        """The inverse of `row`, of a line that also names its `cases`; other keys are left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: something is missing, or its parts do not agree.
+        """
         values = {name: row[name] for name in ("mean", "episodes", "mean_turns", "invalid_action_rate", "faults")}
-        low, high = row["ci95"]
-        return cls(ci95=(low, high), solved=np.array(row["solved"], int), played=np.array(row["played"], int), **values)
+        solved, played = (np.array(row[name], int) for name in ("solved", "played"))
+        low, high = (float(bound) for bound in row["ci95"])
+        if not solved.shape == played.shape == (len(row["cases"]),) or played.sum() != values["episodes"]:
+            raise ValueError("counts of tasks do not agree")
+        if not math.isclose(values["mean"], solved.sum() / played.sum()) or not low <= values["mean"] <= high:
+            raise ValueError("the mean is not that of the tasks")
+        return cls(ci95=(low, high), solved=solved, played=played, **values)
 
     def metrics(self) -> dict[str, float]:
         """The part that `metrics.jsonl` holds."""

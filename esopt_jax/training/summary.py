@@ -63,11 +63,11 @@ class Totals:
             self,
             digest=digest,
             generations=self.generations + 1,
-            train_episodes=self.train_episodes + row.get("episodes", 0) + row.get("faults", 0),
-            rollout_tokens=self.rollout_tokens + row.get("tokens", 0),
-            rollout_s=self.rollout_s + row.get("time/rollout_s", 0.0),
-            updates_skipped=self.updates_skipped + row.get("update/skipped", 0),
-            abandoned_workers=row.get("abandoned_workers", self.abandoned_workers),
+            train_episodes=self.train_episodes + (row.get("episodes") or 0) + (row.get("faults") or 0),
+            rollout_tokens=self.rollout_tokens + (row.get("tokens") or 0),
+            rollout_s=self.rollout_s + (row.get("time/rollout_s") or 0.0),
+            updates_skipped=self.updates_skipped + (row.get("update/skipped") or 0),
+            abandoned_workers=max(self.abandoned_workers, row.get("abandoned_workers") or 0),
         )
 
 

@@ -69,7 +69,7 @@ def test_presets_are_listed_with_what_they_do(capsys):
 @pytest.mark.parametrize(
     ("fault", "code", "text"),
     [
-        (KeyboardInterrupt(), 130, "esopt: interrupted\n"),
+        (KeyboardInterrupt(), 130, "esopt: error: interrupted\n"),
         (StoppedError("too many faults"), 3, "esopt: error: too many faults\n"),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esopt_jax.config import ESConfig
-from esopt_jax.training.generation import coefficients, scheduled
+from esopt_jax.training.coefficients import coefficients, scheduled
 
 
 def test_shuffled_rewards_are_a_new_permutation_every_generation():

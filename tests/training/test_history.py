@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from histories import make_rows, record, write_rows
 
-from esopt_jax.config import Config, config_hash
+from esopt_jax.config import Config, ESConfig, config_hash
 from esopt_jax.errors import EsoptError
 from esopt_jax.training.history import HistoryWriter, applied_row, generation_row, header_row, resumed_row
 from esopt_jax.training.history_reader import read_history
@@ -16,11 +16,12 @@ from esopt_jax.training.jsonl import read
 def test_float32_values_survive_the_file_exactly(tmp_path):
     values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     values[:3] = np.float32(1) / 3, np.finfo(np.float32).tiny, np.finfo(np.float32).smallest_subnormal
-    rows = make_rows(1, population_size=1000)
-    rows[1] = generation_row(record(0, fitness=values, weights=-values))
+    es = ESConfig(population_size=1000, shaping="none")
+    rows = make_rows(0, es=es)
+    rows.append(generation_row(record(0, fitness=values, es=es)))
     (found,) = read_history(write_rows(tmp_path / "history.jsonl", rows)).records
     np.testing.assert_array_equal(found.fitness.view(np.uint32), values.view(np.uint32))
-    np.testing.assert_array_equal(found.weights.view(np.uint32), (-values).view(np.uint32))
+    np.testing.assert_array_equal(found.weights.view(np.uint32), values.view(np.uint32))
 
 
 def test_rows_are_on_disk_when_write_returns(tmp_path, monkeypatch):
@@ -117,6 +118,14 @@ BAD = {
     "weight too large": (1, lambda row: {**row, "weights": [1e39, 0, 0, 0]}, "it must be 4 float32 values"),
     "weight as text": (1, lambda row: {**row, "weights": ["1", 0, 0, 0]}, "it must be 4 float32 values"),
     "sigma negative": (1, lambda row: {**row, "sigma": -0.1}, "sigma is -0.1"),
+    "sigma off schedule": (1, lambda row: {**row, "sigma": 0.5}, "sigma is 0.5, the schedule says 0.001"),
+    "weights do not follow": (
+        1,
+        lambda row: {**row, "weights": row["weights"][::-1]},
+        "do not follow from its fitness",
+    ),
+    "fitness changed": (3, lambda row: {**row, "fitness": [9.0, 0, 0, 0]}, "do not follow from its fitness"),
+    "mesh of nothing": (0, lambda row: {**row, "mesh": [0, 1]}, "mesh is [0, 1]"),
     "case negative": (1, lambda row: {**row, "cases": [-1]}, "cases is [-1]"),
     "applied twice": (3, lambda row: applied_row(0, "0" * 32), "it must be 'generation' here"),
     "applied lost": (2, lambda row: generation_row(record(1)), "it must be 'applied' here"),

@@ -15,6 +15,7 @@ from esopt_jax.core.master import make_master
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import load_model
 from esopt_jax.training import replay as replay_module
+from esopt_jax.training.coefficients import coefficients
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
 from esopt_jax.training.replay import replay_file
@@ -144,7 +145,9 @@ def slightly_off(*args, **kwargs):
 
 
 def test_on_another_platform_a_changed_history_is_not_called_tolerance(copy):
-    as_of_another_platform(copy, weights=[1.0] * 8)
+    as_of_another_platform(copy)
+    change = {"fitness": list(range(8)), "weights": coefficients(np.arange(8, dtype=np.float32), copy.config.es, 0)[0]}
+    as_of_another_platform(copy, fitness=change["fitness"], weights=change["weights"].tolist())
     with pytest.raises(EsoptError, match="more than another platform explains"):
         copy.replay()
 

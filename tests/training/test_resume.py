@@ -15,12 +15,14 @@ from same_run import check_same, without_times
 from esopt_jax.config_reader import load_config
 from esopt_jax.core import members, steps
 from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.training.history import header_row
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
 from esopt_jax.training.moments import Moment
 from esopt_jax.training.resume import resume
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
+from esopt_jax.training.source import load_source
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +115,13 @@ def test_a_schedule_that_the_extension_would_bend_is_refused(make_config, tmp_pa
     config = make_config(es__generations=2, es__sigma_schedule="cosine", es__sigma_end=0.05)
     folder = RunFolder(train(config, tmp_path / "run").folder)
     refused(
-        folder, r"generation 1 the sigma .* instead of 0.05: a 2-generation schedule cannot be", ["es.generations=3"]
+        folder, r"generation 2 the sigma .* instead of 0.05: a 2-generation schedule cannot be", ["es.generations=3"]
     )
 
 
 def test_a_config_edited_by_hand_is_refused(stopped):
     stopped.config.write_text(stopped.config.read_text().replace("alpha: 0.1", "alpha: 0.3"))
-    refused(stopped, r"config.yaml was changed after the run began \(es.alpha\); put it back")
+    refused(stopped, r"config.yaml and the history beside it do not belong together \(es.alpha\)")
 
 
 def test_another_base_is_refused_and_a_moved_one_is_not(stopped, config, whole, tmp_path):
@@ -151,11 +153,64 @@ def test_a_bad_middle_row_is_refused(stopped):
     refused(stopped, r"history.jsonl, line 3 is no valid row")
 
 
-def test_coefficients_that_were_changed_do_not_give_the_digests(stopped):
-    shutil.rmtree(stopped.checkpoints)
+def test_coefficients_that_were_changed_are_refused_before_they_are_applied(stopped):
     weights = read(stopped.history)[1]["weights"]
     change_row(stopped.history, 1, weights=[*weights[:-1], 0.5])
+    refused(stopped, r"history.jsonl, line 2: its weights do not follow from its fitness")
+
+
+def test_a_seed_that_was_changed_on_both_sides_does_not_give_the_digests(stopped):
+    shutil.rmtree(stopped.checkpoints)
+    stopped.config.write_text(stopped.config.read_text().replace("seed: 0", "seed: 3"))
+    config = load_config(stopped.config)
+    header = header_row(config, base_digest="", fingerprint="")
+    change_row(stopped.history, 0, es=header["es"], config_hash=header["config_hash"])
     refused(stopped, "replaying generation 0 gives the digest .* the history says .*: the history was changed")
+
+
+def test_a_header_that_was_changed_is_refused_by_all_who_read_the_weights(stopped):
+    es = read(stopped.history)[0]["es"]
+    change_row(stopped.history, 0, es={**es, "seed": 3})
+    refused(stopped, r"do not belong together \(es.seed\)")
+    for look in (Run(stopped.path).params, Run(stopped.path).replay, lambda: load_source(stopped.path)):
+        with pytest.raises(EsoptError, match=r"do not belong together \(es.seed\)"):
+            look()
+
+
+def test_a_config_that_was_cut_short_is_refused_by_all_who_read_the_weights(stopped):
+    stopped.config.write_text(stopped.config.read_text()[:300])
+    for look in (Run(stopped.path).params, Run(stopped.path).replay, lambda: load_source(stopped.path)):
+        with pytest.raises(EsoptError):
+            look()
+
+
+def test_a_run_whose_lock_is_taken_away_stops_before_it_writes_on(stopped):
+    def at(moment):
+        if moment == Moment.BEFORE_ROW:
+            stopped.lock.unlink(missing_ok=True)
+
+    with pytest.raises(StoppedError, match="lock was removed or replaced: another process may write"):
+        resume(stopped.path, at=at)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "pending.json", "evaluations.jsonl"])
+def test_a_folder_where_a_file_belongs_is_refused(stopped, name):
+    (stopped.path / name).unlink(missing_ok=True)
+    (stopped.path / name).mkdir()
+    refused(stopped, "it is a folder where a run has a file; remove it")
+
+
+@pytest.mark.parametrize("name", ["final", "checkpoints/after_00002.damaged"])
+def test_a_file_where_a_folder_belongs_is_refused(stopped, name):
+    (stopped.path / name).touch()
+    refused(stopped, "is a file where a run has a folder; remove it")
+
+
+def test_a_lost_final_is_written_again(whole, tmp_path):
+    folder = RunFolder(shutil.copytree(whole, tmp_path / "run"))
+    shutil.rmtree(folder.final)
+    resume(folder.path)
+    check_same(folder.path, whole)
 
 
 def test_damaged_checkpoints_are_passed_over(stopped, whole, caplog):
@@ -183,7 +238,7 @@ def test_a_damaged_checkpoint_does_not_count_as_one_that_is_kept(stopped):
 
 @pytest.mark.parametrize("damaged", ["summary.json", "pending.json", "env.json"])
 def test_a_damaged_file_that_the_run_can_do_without_is_said_and_passed_over(stopped, whole, caplog, damaged):
-    (stopped.path / damaged).write_text("{")
+    (stopped.path / damaged).write_text('{"wall_s": "x", "compile_s": null, "generation": 2, "episodes": NaN}')
     resume(stopped.path)
     assert f"{damaged} cannot be read" in caplog.text and "going on without it" in caplog.text
     assert stopped.history.read_bytes() == RunFolder(whole).history.read_bytes()
@@ -218,21 +273,28 @@ def test_broken_metrics_are_one_line(stopped):
     rows = stopped.metrics.read_bytes()
     stopped.metrics.write_bytes(b"nonsense\n" + rows)
     refused(stopped, r"metrics.jsonl, line 1 is no valid row")
-    stopped.metrics.write_bytes(b'{"generation": 0}\n' + rows)
+    stopped.metrics.write_bytes(b'{"generations": 0}\n' + rows)
     refused(stopped, r"metrics.jsonl, line 1 is no row of metrics; delete the line")
+    stopped.metrics.write_bytes(b'{"generation": 0, "wall_s": 1.0, "tokens": "7"}\n' + rows)
+    refused(stopped, r"metrics.jsonl, line 1: tokens is '7'; it must be a number or null")
     stopped.metrics.write_bytes(rows + rows.splitlines(keepends=True)[1])
-    refused(stopped, r"metrics.jsonl, line \d+: generation 0 is there twice; delete the line")
+    refused(stopped, r"metrics.jsonl, line \d+: generation 0 is there twice; delete one of the lines")
 
 
 def test_metrics_ahead_of_a_history_that_was_put_back_are_one_line(stopped):
     lines = stopped.history.read_bytes().splitlines(keepends=True)
     stopped.history.write_bytes(b"".join(lines[:3]))
-    refused(stopped, r"metrics.jsonl, line \d: generation 1 is not among the 1 of the history")
+    refused(
+        stopped, r"metrics.jsonl goes on to generation 1, but the history beside it knows only 1: it has lost lines"
+    )
 
 
 def test_broken_evaluations_are_one_line(stopped):
-    stopped.evaluations.write_bytes(b"{}\n" + stopped.evaluations.read_bytes())
-    refused(stopped, r"evaluations.jsonl, line 1 is no evaluation; delete the line to have it played again")
+    rows = read(stopped.evaluations)
+    for change in ({"updates": 1e300}, {"mean": 0.9}, {"solved": [1]}, {"ci95": [0.0]}, {"seconds": "x"}):
+        changed = [{**rows[0], **change}, *rows[1:]]
+        stopped.evaluations.write_text("".join(json.dumps(row) + "\n" for row in changed))
+        refused(stopped, r"evaluations.jsonl, line 1 is no evaluation; delete the line to have it played again")
 
 
 def test_a_config_that_is_not_whole_and_has_no_history_is_refused(stopped):

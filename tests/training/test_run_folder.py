@@ -51,7 +51,7 @@ def test_next_folder_follows_the_highest_number(tmp_path):
 
 
 def test_created_folder_holds_the_config_and_cannot_be_created_twice(tmp_path):
-    with create_run_folder(tmp_path / "run", "preset: toy\n") as folder:
+    with create_run_folder(tmp_path / "run", "preset: toy\n") as (folder, _):
         assert folder.config.read_text() == "preset: toy\n"
         with pytest.raises(EsoptError, match="is in use by process"), create_run_folder(tmp_path / "run", ""):
             pass
@@ -63,7 +63,7 @@ def test_created_folder_holds_the_config_and_cannot_be_created_twice(tmp_path):
 def test_a_folder_whose_process_died_before_it_wrote_anything_can_be_used(tmp_path):
     for name in ("lock", "config.yaml.partial"):
         (tmp_path / name).touch()
-    with create_run_folder(tmp_path, "preset: toy\n") as folder:
+    with create_run_folder(tmp_path, "preset: toy\n") as (folder, _):
         assert folder.config.read_text() == "preset: toy\n"
 
 

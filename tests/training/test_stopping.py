@@ -17,7 +17,8 @@ from esopt_jax.training.moments import Moment
 from esopt_jax.training.resume import resume
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
-from esopt_jax.training.stopping import InterruptedRunError, StopSignal, as_stop, stop_signals, stops
+from esopt_jax.training.signals import StopSignal, stop_signals
+from esopt_jax.training.stopping import InterruptedRunError, as_stop, stops
 
 
 @pytest.fixture(scope="module")
