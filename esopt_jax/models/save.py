@@ -6,6 +6,7 @@ Those of the text decoder hold the new weights; all others (vision tower, multi-
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Container, Mapping
@@ -131,8 +132,9 @@ def _write(
         where = f" ({fault.filename})" if fault.filename else ""
         raise EsoptError(f"cannot write a model to {str(folder)!r}: {fault.strerror or fault}{where}") from None
     finally:
-        for path in partial.values():
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for path in partial.values():
+                path.unlink(missing_ok=True)
 
 
 def _place_index(folder: Path, names: Container[str], index: Path | None) -> None:
