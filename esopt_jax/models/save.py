@@ -20,7 +20,7 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.models.layout import by_tensor, tensor_rows
 from esopt_jax.models.load import Model
 from esopt_jax.models.lora import base_specs, merged_leaf
-from esopt_jax.models.stored_params import HEAD, text_name
+from esopt_jax.models.stored_params import HEAD, match_tensors, text_name
 from esopt_jax.models.tensor_files import DTYPES, INDEX, WEIGHTS, StoredTensor, TensorFile, listed, open_weights
 from esopt_jax.types import Master, Params
 
@@ -51,12 +51,14 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     if not replace:
         check_new_folder(folder)
     _check(params, model)
-    weights = open_weights(model.folder)
+    weights, tied, specs = open_weights(model.folder), model.arch.tie_word_embeddings, base_specs(model.specs)
+    tensors, parts = match_tensors(weights, specs, tied=tied), by_tensor(specs)
 
     def fill(name: str, tensor: StoredTensor, stream: BinaryIO) -> None:
         text = text_name(name)
-        if text == HEAD and model.arch.tie_word_embeddings:
-            text = _TABLE  # a file that repeats the tied table repeats the new one
+        if tied and text == HEAD:
+            same = (tensor.dtype, tensor.shape) == (tensors[_TABLE].dtype, tensors[_TABLE].shape)
+            text = _TABLE if same else None  # a file that repeats the tied table repeats the new one
         if text is None:
             tensor.copy_to(stream)
             return
@@ -64,7 +66,6 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
             leaf = np.asarray(merged_leaf(params, spec.path)).astype(DTYPES[tensor.dtype])
             stream.write(tensor_rows(leaf, spec).view(np.uint8).data)
 
-    parts = by_tensor(base_specs(model.specs))
     writers = {file.path.name: _writer(file, fill) for file in weights.files}
     size = sum(file.path.stat().st_size for file in weights.files)
     _write(folder, writers, model.folder, index=weights.index, size=size)
