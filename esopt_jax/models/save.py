@@ -28,7 +28,8 @@ COPIED = ("*.json", "*.jinja", "*.txt", "*.model")
 """What accompanies the weights: config, generation config, tokenizer, chat template, licence."""
 
 _TABLE = "model.embed_tokens.weight"
-_SPARE = 1 << 24
+_SPARE = 1_000_000
+"""Bytes that a folder may need beside its weights."""
 
 
 def save_params(folder: str | Path, params: Params | Master, model: Model, *, replace: bool = False) -> None:
@@ -114,8 +115,8 @@ def _write(
     partial = {name: folder / f".{name}.partial" for name in writers}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(folder).free) < size + _SPARE:
-            raise OSError(f"the disk is full: it needs {size / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
+        if (free := shutil.disk_usage(folder).free) < (needed := size + _SPARE):
+            raise OSError(f"the disk is full: it needs {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
         for name, write in writers.items():
             with partial[name].open("wb") as stream:
                 write(stream)
