@@ -15,7 +15,10 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`path`: a Hugging Face folder, or `builtin:NAME` for a model shipped in the package. `dtype`: compute type."""
+    """The base model, and `dtype`, the compute type.
+
+    `path`: a Hugging Face folder, `ORG/NAME` or `ORG/NAME@REVISION` of the hub, or `builtin:NAME`, one in the package.
+    """
 
     path: str = "builtin:sudoku-4x4"
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -6,6 +6,7 @@ Those of the text decoder hold the new weights; all others (vision tower, multi-
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Container, Mapping
@@ -20,7 +21,7 @@ from esopt_jax.models.gguf_tokenizer import write_companions
 from esopt_jax.models.layout import by_tensor, join_tensors, tensor_rows
 from esopt_jax.models.load import Model
 from esopt_jax.models.lora import base_specs, merged_leaf
-from esopt_jax.models.stored_params import HEAD, text_name
+from esopt_jax.models.stored_params import HEAD, match_tensors, text_name
 from esopt_jax.models.tensor_files import DTYPES, INDEX, WEIGHTS, StoredTensor, TensorFile, listed, open_weights
 from esopt_jax.types import Master, Params
 
@@ -28,7 +29,8 @@ COPIED = ("*.json", "*.jinja", "*.txt", "*.model")
 """What accompanies the weights: config, generation config, tokenizer, chat template, licence."""
 
 _TABLE = "model.embed_tokens.weight"
-_SPARE = 1 << 24
+_SPARE = 1_000_000
+"""Bytes that a folder may need beside its weights."""
 
 
 def save_params(folder: str | Path, params: Params | Master, model: Model, *, replace: bool = False) -> None:
@@ -51,17 +53,19 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     if not replace:
         check_new_folder(folder)
     _check(params, model)
+    tied, specs = model.arch.tie_word_embeddings, base_specs(model.specs)
     if model.folder.suffix == ".gguf":
-        specs = base_specs(model.specs)
         leaves = {spec.path: np.asarray(merged_leaf(params, spec.path), np.float32) for spec in specs}
         write_folder(folder, join_tensors(leaves, specs), source=model.folder)
         return
     weights = open_weights(model.folder)
+    tensors, parts = match_tensors(weights, specs, tied=tied), by_tensor(specs)
 
     def fill(name: str, tensor: StoredTensor, stream: BinaryIO) -> None:
         text = text_name(name)
-        if text == HEAD and model.arch.tie_word_embeddings:
-            text = _TABLE  # a file that repeats the tied table repeats the new one
+        if tied and text == HEAD:
+            same = (tensor.dtype, tensor.shape) == (tensors[_TABLE].dtype, tensors[_TABLE].shape)
+            text = _TABLE if same else None  # a file that repeats the tied table repeats the new one
         if text is None:
             tensor.copy_to(stream)
             return
@@ -69,7 +73,6 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
             leaf = np.asarray(merged_leaf(params, spec.path)).astype(DTYPES[tensor.dtype])
             stream.write(tensor_rows(leaf, spec).view(np.uint8).data)
 
-    parts = by_tensor(base_specs(model.specs))
     writers = {file.path.name: _writer(file, fill) for file in weights.files}
     size = sum(file.path.stat().st_size for file in weights.files)
     _write(folder, writers, model.folder, index=weights.index, size=size)
@@ -118,8 +121,8 @@ def _write(
     partial = {name: folder / f".{name}.partial" for name in writers}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(folder).free) < size + _SPARE:
-            raise OSError(f"the disk is full: it needs {size / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
+        if (free := shutil.disk_usage(folder).free) < (needed := size + _SPARE):
+            raise OSError(f"the disk is full: it needs {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free")
         for name, write in writers.items():
             with partial[name].open("wb") as stream:
                 write(stream)
@@ -139,8 +142,9 @@ def _write(
         where = f" ({fault.filename})" if fault.filename else ""
         raise StoppedError(f"cannot write a model to {str(folder)!r}: {fault.strerror or fault}{where}") from None
     finally:
-        for path in partial.values():
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for path in partial.values():
+                path.unlink(missing_ok=True)
 
 
 def _place_index(folder: Path, names: Container[str], index: Path | None) -> None:

@@ -57,7 +57,7 @@ def match_tensors(weights: Weights, specs: Specs, *, tied: bool) -> dict[str, St
     """
     wanted = by_tensor(specs)
     found: dict[str, StoredTensor] = {}
-    missing, unexpected, shapes, types = [], [], [], []
+    unexpected, shapes, types = [], [], []
     for stored_name, tensor in weights.tensors.items():
         name = text_name(stored_name)
         if name is None or (tied and name == HEAD):

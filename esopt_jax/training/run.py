@@ -106,6 +106,8 @@ class Run:
     def params(self, generation: int | None = None, *, base: str | Path | None = None) -> Params:
         """Float32 weights by leaf path after so many updates; by default after all so far.
 
+        Low-rank adapters are leaves of their own, beside the matrices that they belong to (`models.lora`).
+
         Args:
             generation: 0 for the base.
             base: where the base model is, if it has moved.

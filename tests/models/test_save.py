@@ -53,5 +53,6 @@ def test_wrong_leaves_are_all_named(write, config, tmp_path):
 def test_a_folder_that_cannot_be_written(write, config, tmp_path):
     model = load_model(write(config))
     (tmp_path / "file").write_text("")
-    with pytest.raises(EsoptError, match="cannot write a model to"):
-        save_params(tmp_path / "file" / "out", model.params, model)
+    for replace in (False, True):
+        with pytest.raises(EsoptError, match="cannot write a model to"):
+            save_params(tmp_path / "file" / "out", model.params, model, replace=replace)

@@ -110,6 +110,24 @@ def test_tuned_weights_go_where_they_came_from_and_the_rest_stays(folder, tmp_pa
     assert not list((tmp_path / "out").glob(".*"))
 
 
+def test_a_head_that_repeats_no_tied_table_is_copied(write, config, tensors, tmp_path):
+    """A tied model does not read it, whatever it is; and the file stays sound."""
+    tensors["lm_head.weight"] = np.arange(12).reshape(4, 3)
+    folder = write(config, tensors)
+    model = load_model(folder)
+    save_params(tmp_path / "out", {path: leaf + 1 for path, leaf in model.params.items()}, model)
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_array_equal(found["lm_head.weight"], tensors["lm_head.weight"])
+    np.testing.assert_array_equal(found["model.norm.weight"], tensors["model.norm.weight"] + 1)
+
+
+def test_a_base_that_became_another_model_is_refused(write, config, tensors, tmp_path):
+    folder = write(config, tensors)
+    model = load_model(folder)
+    save_file(tensors | {"model.norm.weight": np.zeros(5, np.float32)}, folder / "model.safetensors")
+    assert "model.norm.weight is [5] instead of [16]" in refusal(save_params, tmp_path / "out", model.params, model)
+
+
 def test_a_folder_that_holds_something_is_refused(folder, tmp_path):
     model = load_model(folder)
     (tmp_path / "out").mkdir()

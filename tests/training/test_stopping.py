@@ -222,5 +222,5 @@ def test_an_unreadable_folder_is_one_line(whole, tmp_path):
     shutil.copytree(whole, folder)
     RunFolder(folder).history.unlink()
     RunFolder(folder).history.mkdir()  # nobody, not even root, reads that as a file
-    with pytest.raises(EsoptError, match=r"history\.jsonl cannot be read: Is a directory"):
+    with pytest.raises(EsoptError, match=r"history\.jsonl cannot be read: it is a folder where"):
         resume(folder, ["es.generations=5"])
