@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esopt_jax.reporting.figure import finish_axes, new_figure, save_figure
-from esopt_jax.reporting.run_files import evaluation_rows, population_rows, read_metrics, read_summary
+from esopt_jax.reporting.run_files import read_metrics, read_summary, with_numbers
 from esopt_jax.training.run_folder import RunFolder
 
 _POPULATION, _BEST, _HELD_OUT, _BASE = "#4477aa", "#99bbdd", "#cc3311", "#777777"
@@ -33,8 +33,8 @@ def draw_curve(run_dir: Path, *, out: Path | None = None) -> Path:
     rows, summary = read_metrics(folder), read_summary(folder) or {}
     figure = new_figure()
     axes = figure.subplots()
-    _population(axes, population_rows(rows))
-    _held_out(axes, evaluation_rows(rows))
+    _population(axes, with_numbers(rows, "fitness/mean", "fitness/best"))
+    _held_out(axes, with_numbers(rows, "eval/solve_rate", "eval/ci_low", "eval/ci_high"))
     _base_band(axes, summary.get("base"))
     axes.set(title=_title(summary, run_dir))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

@@ -67,15 +67,16 @@ def read_summary(folder: RunFolder) -> dict[str, Any] | None:
 
 def population_rows(rows: list[Row]) -> list[Row]:
     """Rows of generations."""
-    return _with_numbers(rows, "fitness/mean", "fitness/best")
+    return [row for row in rows if "fitness/mean" in row]
 
 
 def evaluation_rows(rows: list[Row]) -> list[Row]:
     """Rows of held-out evaluations."""
-    return _with_numbers(rows, "eval/solve_rate", "eval/ci_low", "eval/ci_high")
+    return [row for row in rows if "eval/solve_rate" in row]
 
 
-def _with_numbers(rows: list[Row], *names: str) -> list[Row]:
+def with_numbers(rows: list[Row], *names: str) -> list[Row]:
+    """The rows that have a number under each of these names."""
     return [row for row in rows if all(isinstance(row.get(name), int | float) for name in names)]
 
 

@@ -69,8 +69,10 @@ FAMILIES = {"qwen": CONFIG, "llama": LLAMA}
 
 
 def draw(specs: Specs) -> dict[str, np.ndarray]:
+    """Random leaves; gains that multiply as they are lie around 1, or little would reach the logits."""
     rng = np.random.default_rng(0)
-    return {spec.path: (0.3 * rng.standard_normal(spec.shape)).astype(np.float32) for spec in specs}
+    around = {spec.path: 1.0 if (spec.group, spec.init) == ("norm", "ones") else 0.0 for spec in specs}
+    return {s.path: (around[s.path] + 0.3 * rng.standard_normal(s.shape)).astype(np.float32) for s in specs}
 
 
 @pytest.fixture

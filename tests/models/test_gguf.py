@@ -85,7 +85,7 @@ def test_other_types_are_refused_with_what_is_supported(tmp_path, tensors):
         ({"llama.rope.freq_base": None, "llama.block_count": None}, "llama.block_count, llama.rope.freq_base missing"),
         ({"llama.rope.scaling.type": "yarn"}, "rope_scaling.rope_type is 'yarn'; supported: default, llama3"),
         ({"llama.rope.dimension_count": 8}, "partial_rotary_factor is 0.5; supported: 1"),
-        ({"llama.block_count": 3}, "missing model.layers.2.mlp.down_proj.weight"),
+        ({"llama.block_count": 3}, "missing model.layers.2.input_layernorm.weight"),
     ],
 )
 def test_other_models_are_refused(tmp_path, tensors, change, expected):

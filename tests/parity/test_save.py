@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 
+import jax
 import numpy as np
 import pytest
+from gguf_files import CONFIG, METADATA, TOKENIZER, gguf_tensors, write_gguf
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
 
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
+from esopt_jax.models.init import init_params  # noqa: E402
+from esopt_jax.models.layout import join_tensors  # noqa: E402
 from esopt_jax.models.load import load_model  # noqa: E402
+from esopt_jax.models.registry import leaf_specs, parse_architecture, score  # noqa: E402
 from esopt_jax.models.save import save_params  # noqa: E402
 
 pytestmark = pytest.mark.parity
@@ -75,3 +80,17 @@ def test_a_repeated_table_of_a_tied_model_follows_the_table(tied, tmp_path):
     found = load_file(tmp_path / "more" / "model.safetensors")
     np.testing.assert_array_equal(found["lm_head.weight"], tensors["lm_head.weight"] + 1)
     np.testing.assert_array_equal(found["model.embed_tokens.weight"], found["lm_head.weight"])
+
+
+def test_a_model_from_gguf_becomes_a_folder(tmp_path):
+    specs = leaf_specs(parse_architecture(CONFIG))
+    leaves = init_params(jax.random.key(0), specs, std=0.2)
+    tensors = gguf_tensors(join_tensors({path: np.asarray(leaf) for path, leaf in leaves.items()}, specs))
+    metadata = METADATA | TOKENIZER | {"llama.vocab_size": 48}
+    model = load_model(write_gguf(tmp_path / "m.gguf", tensors, metadata))
+    save_params(tmp_path / "out", model.params, model)
+    ids = np.arange(20)[None]
+    ours = jax.jit(score, static_argnames="arch")(model.params, ids, np.array([20]), arch=model.arch)
+    theirs = read_back(tmp_path / "out")(torch.as_tensor(ids)).logits.numpy()
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=5e-5)
+    assert np.abs(theirs).max() > 0.5
