@@ -38,7 +38,9 @@ def read_evaluations(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[Scor
     found: dict[Scored, tuple[Evaluation, float]] = {}
     for number, row in enumerate(rows, 1):
         try:
-            scored = Scored(int(row["updates"]), str(row["policy"]), str(row["sampling"]))
+            scored = Scored(row["updates"], row["policy"], row["sampling"])
+            if [type(part) for part in scored] != [int, str, str]:
+                raise TypeError("it does not say what was evaluated")
             found[scored] = Evaluation.from_row(row), float(row["seconds"])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise EsoptError(

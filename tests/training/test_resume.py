@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_does_not_count_as_one_that_is_kept(stopped):
     assert names == ["after_00003", "after_00003.damaged", "after_00004"]
 
 
-@pytest.mark.parametrize("damaged", ["summary.json", "pending.json", "env.json"])
+@pytest.mark.parametrize("damaged", ["summary.json", "env.json"])
 def test_a_damaged_file_that_the_run_can_do_without_is_said_and_passed_over(stopped, whole, caplog, damaged):
     (stopped.path / damaged).write_text('{"wall_s": "x", "compile_s": null, "generation": 2, "episodes": NaN}')
     resume(stopped.path)

@@ -162,12 +162,12 @@ def test_going_on_while_the_disk_is_still_full_is_one_line_too(config, whole, sm
 def test_a_disk_too_small_for_the_final_weights_stops_the_run(config, whole, small_disk, monkeypatch):
     ballast = small_disk / "ballast"
 
-    def fill(*args):
+    def fill(*args, **kwargs):
         with ballast.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space"):
             for size in (4096, 1):
                 while True:
                     stream.write(b"x" * size)
-        return save_params(*args)
+        return save_params(*args, **kwargs)
 
     with monkeypatch.context() as patch, pytest.raises(StoppedError, match=r"cannot write a model to .*No space left"):
         patch.setattr("esopt_jax.training.loop.save_params", fill)
