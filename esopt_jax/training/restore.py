@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
+
 from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
 from esopt_jax.core.master import master_leaf
@@ -65,9 +67,14 @@ def base_model(path: str | Path, es: ESConfig) -> Model:
 def base_master(model: Model, es: ESConfig) -> Master:
     """The base weights in the format of a run; shares no memory with the model.
 
-    Of a model that `open_model` gave, each leaf is read, converted and let go before the next.
+    Of a model that `open_model` gave, each leaf is read, converted and let go before the next. Leaves are committed to
+    their device, as those of a checkpoint are: programs of a new run and of one that goes on are then the same.
     """
-    return {spec.path: master_leaf(model.params[spec.path], spec=spec, format=es.master) for spec in model.specs}
+    master: Master = {}
+    for spec in model.specs:
+        leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
+        master[spec.path] = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, jax.devices()[0]), leaf)
+    return master
 
 
 def run_update(specs: Specs, es: ESConfig) -> Update:

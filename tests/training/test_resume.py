@@ -365,8 +365,10 @@ def test_live_resume_and_replay_share_the_compiled_programs(config, whole, stopp
     programs = steps.update_pool, steps.update_large, members.pooled_members, members.large_members
     before = [program._cache_size() for program in programs]
     assert sum(before) > 0
+    again = shutil.copytree(stopped.path, tmp_path / "again")
     shutil.rmtree(stopped.checkpoints)
     resume(stopped.path)
+    resume(again)  # from a checkpoint, whose arrays must not be of another kind
     Run(whole).replay()
     Run(whole).params(2)
     assert [program._cache_size() for program in programs] == before
