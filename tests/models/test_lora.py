@@ -10,7 +10,7 @@ from esopt_jax.core.perturb import Factored, Shared, perturb_population, unwrapp
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.update import make_update
 from esopt_jax.models.lora import assembled, base_specs, merged_leaf, with_adapters
-from esopt_jax.models.qwen3_5 import score
+from esopt_jax.models.registry import score
 
 IDS = np.random.default_rng(0).integers(0, 48, (2, 9))
 LENGTHS = np.full(2, 9)

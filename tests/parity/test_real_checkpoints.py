@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from esopt_jax.models.load import load_model, open_model  # noqa: E402
-from esopt_jax.models.qwen3_5 import score  # noqa: E402
+from esopt_jax.models.registry import score  # noqa: E402
 from esopt_jax.models.save import save_params  # noqa: E402
 
 pytestmark = pytest.mark.parity
