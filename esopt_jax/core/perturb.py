@@ -22,7 +22,7 @@ from esopt_jax.core.layout import forms_of, make_layout
 from esopt_jax.core.master import base_leaf, view_dtype
 from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
 from esopt_jax.core.noise import leaf_hashes, noise_key, noise_sign
-from esopt_jax.core.placement import cut_of, over, resharded
+from esopt_jax.core.placement import cut_of, home_of, over, resharded
 from esopt_jax.core.rounding import MasterLeaf
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.views import Factored, Shared, materialize, member_view, unwrapped, view_axes
@@ -205,8 +205,11 @@ def _factored(leaf: MasterLeaf, dtype: Any, factors: tuple[jax.Array, jax.Array]
     left, right = factors
     cut = cut_of(leaf, form)
     if cut is not None:
+        home = home_of(leaf)
         side = over(None, None, cut.axis)
-        left, right = (resharded(left, side), right) if cut.by_rows else (left, resharded(right, side))
+        left, right = (
+            (resharded(left, side, like=home), right) if cut.by_rows else (left, resharded(right, side, like=home))
+        )
     return Factored(base_leaf(leaf, dtype), left, right)
 
 

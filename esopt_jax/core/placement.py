@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from esopt_jax.core.rounding import MasterLeaf, Split
 
@@ -122,7 +122,7 @@ def home_of(leaf: MasterLeaf) -> jax.Array:
 
 def gathered(leaves: T) -> T:
     """The tree with every explicitly sharded array whole on every device."""
-    result: T = jax.tree.map(lambda x: resharded(x, over()) if _sharded(x) else x, leaves)
+    result: T = jax.tree.map(lambda x: resharded(x, over(), like=x) if _sharded(x) else x, leaves)
     return result
 
 
@@ -130,15 +130,17 @@ def placed(tree: T, like: Any, *, lead: int = 0) -> T:
     """Every array of `tree` where its partner in `like` is, behind `lead` axes of its own."""
 
     def place(x: jax.Array, partner: jax.Array) -> jax.Array:
-        return resharded(x, behind(jax.typeof(partner).sharding.spec, lead)) if _sharded(partner) else x
+        spec = behind(jax.typeof(partner).sharding.spec, lead)
+        return resharded(x, spec, like=partner) if _sharded(partner) else x
 
     result: T = jax.tree.map(place, tree, like)
     return result
 
 
-def resharded(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """The array in another placement on its explicit mesh."""
-    result: jax.Array = jax.sharding.reshard(x, spec)  # type: ignore[no-untyped-call]
+def resharded(x: jax.Array, spec: PartitionSpec, *, like: jax.Array) -> jax.Array:
+    """The array in another placement, on the explicit mesh of `like`."""
+    home = NamedSharding(jax.typeof(like).sharding.mesh, spec)
+    result: jax.Array = jax.sharding.reshard(x, home)  # type: ignore[no-untyped-call]
     return result
 
 

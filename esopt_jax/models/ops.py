@@ -46,7 +46,8 @@ def embed(ids: jax.Array, w: Weight) -> jax.Array:
     """Rows `ids` of the table `w: [V, D]`, `[...]` int32 -> `[..., D]`. A factored table is never formed."""
     if not isinstance(w, Factored):
         return _rows(w, ids)
-    mixture = w.left.at[:, ids].get(mode="clip")  # [R, ...]
+    placement = _placement(w.left, range(1), ids, tuple(range(ids.ndim)))
+    mixture = w.left.at[:, ids].get(mode="clip", out_sharding=placement)  # [R, ...]
     change = sum(mixture[i][..., None] * w.right[i] for i in range(w.right.shape[0]))
     return _rows(w.base, ids) + change
 
@@ -85,9 +86,10 @@ def _rows(table: jax.Array, ids: jax.Array) -> jax.Array:
 def _placement(x: jax.Array, x_axes: range, w: jax.Array, w_axes: tuple[int, ...]) -> NamedSharding | None:
     """Where a product of `x` and `w` lives: each kept axis stays where its operand has it."""
     left, right = jax.typeof(x).sharding, jax.typeof(w).sharding
-    if right.mesh.empty:
+    mesh = left.mesh if right.mesh.empty else right.mesh
+    if mesh.empty:
         return None
-    return NamedSharding(right.mesh, PartitionSpec(*(left.spec[i] for i in x_axes), *(right.spec[i] for i in w_axes)))
+    return NamedSharding(mesh, PartitionSpec(*(left.spec[i] for i in x_axes), *(right.spec[i] for i in w_axes)))
 
 
 # --- pointwise --------------------------------------------------------------------------------------------------------

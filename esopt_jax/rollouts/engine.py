@@ -1,13 +1,15 @@
 """A policy on the device: one model, or the members of one pass, behind the driver's `act`.
 
 `make_engine` compiles two programs, one that starts a turn (one variant per padded prompt length) and one that writes
-replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh, the `member` axis splits the
-members of a pass; each device then loops over its own rows and nothing is exchanged.
+replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh (n, 1) each device plays its
+own members and loops over its own rows: nothing is exchanged. On a mesh (1, n) all devices play all rows, each with its
+part of every layer: the placement of the weights decides that of all else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -42,7 +44,8 @@ class Engine:
         spec: what is compiled in.
         dtype: compute type of caches.
         common_random_numbers: whether members share sampling keys.
-        mesh: None on one device.
+        mesh: (n, 1), among whose devices members are split; else None.
+        within: makes the context of a call: (1, n) as the current mesh, where there is one.
         new: `new(shape, penalties)` makes an empty state where it will live.
         start: jitted `start_turn` of a batched or a shared view.
         write: jitted `decode_segment`.
@@ -52,6 +55,7 @@ class Engine:
     dtype: Any
     common_random_numbers: bool
     mesh: Mesh | None
+    within: Callable[[], AbstractContextManager[Any]]
     new: Callable[..., DecodeState]
     start: Callable[..., DecodeState]
     write: Callable[..., DecodeState]
@@ -73,13 +77,16 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         mesh: (member, model) with explicit axes; a mesh of one device is the same as None.
 
     Raises:
-        EsoptError: the mesh splits the model.
+        EsoptError: the mesh splits members and model.
     """
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
     if mesh is not None and mesh.shape[MODEL] != 1:
-        raise EsoptError(
-            f"train.mesh is {[mesh.shape[MEMBER], mesh.shape[MODEL]]}; rollouts split members only: use "
-            f"[{mesh.size}, 1]"
-        )
+        if mesh.shape[MEMBER] != 1:
+            raise EsoptError(
+                f"train.mesh is {[mesh.shape[MEMBER], mesh.shape[MODEL]]}; rollouts split members or the model, not "
+                f"both: use [{mesh.size}, 1] or [1, {mesh.size}]"
+            )
+        within, mesh = partial(jax.set_mesh, mesh), None
     spec = DecodeSpec(
         arch=model.arch,
         eos_ids=chat.stop_ids,
@@ -95,6 +102,7 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         dtype=dtype,
         common_random_numbers=common,
         mesh=mesh,
+        within=within,
         new=jax.jit(partial(init_state, spec, dtype=dtype), static_argnums=(0, 1), out_shardings=placement),
         start=_jit_turn(partial(_start, spec=spec, common_random_numbers=common), mesh),
         write=_jit_turn(partial(_write, spec=spec), mesh),
@@ -133,7 +141,8 @@ class DevicePolicy:
         self._root = (np.uint32(seed), np.int32(generation))
         ids = np.array([(0, 0, 0) if e is None else (e.member, e.case, e.episode) for e in episodes], np.int32)
         self._ids = [column.reshape(shape) for column in ids.T]
-        self._state = engine.new(shape, sampling.flags.penalties)
+        with engine.within():
+            self._state = engine.new(shape, sampling.flags.penalties)
 
     def act(self, prompts: Sequence[Ids], fresh: Sequence[bool], turn: int) -> Replies:
         """Read the prompts and reply, on all rows at once."""
@@ -150,8 +159,9 @@ class DevicePolicy:
         slots = Slots(*self._ids, turn=np.full(self._shape, turn, np.int32))
         segment, slots = by_member((segment, slots), self._engine.mesh)
         call = (self._batched, self._view)
-        state = self._engine.start(*call, self._state, segment, slots, *self._root, self._sampling)
-        self._state = state = self._engine.write(*call, state, self._sampling)
+        with self._engine.within():
+            state = self._engine.start(*call, self._state, segment, slots, *self._root, self._sampling)
+            self._state = state = self._engine.write(*call, state, self._sampling)
         written, lengths = jax.device_get((state.tokens, state.written))
         return Replies(tokens=written.reshape(len(prompts), -1), lengths=lengths.reshape(-1))
 

@@ -109,7 +109,8 @@ def rollout_population(
         playing = list(members[first : first + size])
         idle = size - len(playing)
         ids = by_member(np.array(playing + playing[-1:] * idle, np.int32), mesh)
-        view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
+        with stage.engine.within():
+            view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
         plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
         columns = len(plays[0])
         rows = _seated([play for row in plays for play in row], stage, seed, generation)

@@ -4,17 +4,20 @@ The order is that of vLLM's current sampler. Every number is traced, so one comp
 (0 is greedy) and any threshold; `Flags` say which steps exist at all, so that those never wanted cost nothing.
 
 The noise of a token depends on the row's key, the position and the token id alone: a filter removes tokens, it never
-changes what the others draw.
+changes what the others draw. Where the vocabulary is cut over a mesh axis, which `across` names, devices exchange a few
+numbers a row, never the logits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from esopt_jax.config import RolloutConfig
 from esopt_jax.rollouts.keys import token_bits
@@ -118,13 +121,47 @@ def sample(
     Returns:
         `[...]` int32. Ties go to the lowest id, so greedy choices are reproducible.
     """
-    scores, ids = _candidates(logits, sampling, vocab_limit, counts)
-    kept = _filtered(scores, sampling)
+    draw = partial(_sample, vocab_limit=vocab_limit)
+    sharding = jax.typeof(logits).sharding
+    axis = sharding.spec[-1]
+    if axis is None:
+        return draw(keys, logits, position, sampling, counts)
+    whole = PartitionSpec()
+    run = jax.shard_map(
+        partial(draw, across=axis),
+        mesh=sharding.mesh,
+        in_specs=(whole, sharding.spec, whole, whole, whole),
+        out_specs=whole,
+        axis_names={axis},
+    )
+    return run(keys, logits, position, sampling, counts)
+
+
+def _sample(
+    keys: jax.Array,
+    logits: jax.Array,
+    position: jax.Array,
+    sampling: Sampling,
+    counts: Counts | None,
+    *,
+    vocab_limit: int,
+    across: str | None = None,
+) -> jax.Array:
+    """`sample` of a whole vocabulary, or of this device's part of one that is cut over the mesh axis `across`."""
+    scores, ids = _candidates(logits, sampling, vocab_limit, counts, across)
+    if sampling.flags.top_k:
+        across = None  # every device has all candidates
+    kept = _filtered(scores, sampling, across)
     noisy = kept + gumbel(token_bits(keys, position, ids))
     place = argmax(jnp.where(sampling.temperature > 0, noisy, scores))
     if sampling.flags.top_k:
         return jnp.take_along_axis(ids, place[..., None], axis=-1)[..., 0]
-    return place
+    if across is None:
+        return place
+    chosen = jnp.where(sampling.temperature > 0, noisy, scores)
+    best = jnp.take_along_axis(chosen, place[..., None], axis=-1)[..., 0]
+    token = place + lax.axis_index(across) * logits.shape[-1]
+    return lax.pmin(jnp.where(best == lax.pmax(best, across), token, jnp.iinfo(jnp.int32).max), across)
 
 
 def penalise(logits: jax.Array, counts: Counts, sampling: Sampling) -> jax.Array:
@@ -142,24 +179,25 @@ def penalise(logits: jax.Array, counts: Counts, sampling: Sampling) -> jax.Array
     return logits - sampling.presence * present
 
 
-def keep_min_p(scores: jax.Array, min_p: jax.Array) -> jax.Array:
+def keep_min_p(scores: jax.Array, min_p: jax.Array, *, across: str | None = None) -> jax.Array:
     """`-inf` where the probability is below `min_p` times the largest."""
-    return jnp.where(scores >= jnp.max(scores, axis=-1, keepdims=True) + jnp.log(min_p), scores, -jnp.inf)
+    return jnp.where(scores >= _largest(scores, across) + jnp.log(min_p), scores, -jnp.inf)
 
 
-def keep_top_p(scores: jax.Array, top_p: jax.Array) -> jax.Array:
+def keep_top_p(scores: jax.Array, top_p: jax.Array, *, across: str | None = None) -> jax.Array:
     """`-inf` outside the smallest set of likeliest tokens whose mass reaches `top_p`; equals of the last are kept.
 
     The smallest kept probability is found by bisection on its bit pattern, which orders like the number itself: 31 sums
     instead of a sort. `top_p` 1 keeps everything, whatever the rounding of the sum.
     """
-    mass = jax.nn.softmax(scores, axis=-1)
+    mass = jnp.exp(scores - _largest(scores, across))
+    mass = mass / _total(mass, across)
     bits = lax.bitcast_convert_type(mass, jnp.int32)
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds  # reaching top_p with tokens >= low is possible, with tokens >= high it is not
         middle = low + (high - low) // 2
-        enough = jnp.sum(jnp.where(bits >= middle, mass, 0), axis=-1, keepdims=True) >= top_p
+        enough = _total(jnp.where(bits >= middle, mass, 0), across) >= top_p
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     low = jnp.zeros((*scores.shape[:-1], 1), jnp.int32)
@@ -198,29 +236,59 @@ _BITS_ABOVE_1 = 0x3F800000 + (1 << 20)
 
 
 def _candidates(
-    logits: jax.Array, sampling: Sampling, vocab_limit: int, counts: Counts | None
+    logits: jax.Array, sampling: Sampling, vocab_limit: int, counts: Counts | None, across: str | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Penalised scores and their token ids: the whole vocabulary, or the `top_k` best in falling order."""
-    ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    """Penalised scores and their token ids: the vocabulary here, or the `top_k` best of all in falling order."""
+    size = logits.shape[-1]
+    first = 0 if across is None else lax.axis_index(across) * size
+    ids = first + jnp.arange(size, dtype=jnp.int32)
     scores = logits.astype(jnp.float32)
     if sampling.flags.penalties:
         if counts is None:
             raise ValueError("a sampler with penalties needs counts")
-        scores = penalise(scores, counts, sampling)
+        here = (
+            counts if across is None else jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, size, -1), counts)
+        )
+        scores = penalise(scores, here, sampling)
     scores = jnp.where((ids < vocab_limit) & jnp.isfinite(scores), scores, -jnp.inf)
     # Top-k comes before min-p here: both keep a prefix of the same order, so they commute, and the rest is cheap on k.
-    if sampling.flags.top_k:
-        return lax.top_k(scores, min(sampling.flags.top_k, logits.shape[-1]))
-    return scores, jnp.broadcast_to(ids, scores.shape)
+    if not sampling.flags.top_k:
+        return scores, jnp.broadcast_to(ids, scores.shape)
+    scores, places = lax.top_k(scores, min(sampling.flags.top_k, size))
+    if across is None:
+        return scores, places
+    scores, ids = _side_by_side(scores, across), _side_by_side(first + places, across)
+    scores, places = lax.top_k(scores, min(sampling.flags.top_k, scores.shape[-1]))
+    return scores, jnp.take_along_axis(ids, places, axis=-1)
 
 
-def _filtered(scores: jax.Array, sampling: Sampling) -> jax.Array:
+def _side_by_side(x: jax.Array, across: str) -> jax.Array:
+    """The devices' `[..., K]` next to each other, on all of them: one small all-reduce, since all but one are 0."""
+    shape = (*x.shape[:-1], lax.axis_size(across), x.shape[-1])
+    own = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) == lax.axis_index(across)
+    spread = jnp.where(own, x[..., None, :], jnp.zeros((), x.dtype))
+    return lax.psum(spread, across).reshape(*x.shape[:-1], -1)
+
+
+def _filtered(scores: jax.Array, sampling: Sampling, across: str | None) -> jax.Array:
     scores = scores / jnp.where(sampling.temperature > 0, sampling.temperature, 1.0)
     if sampling.flags.min_p:
-        scores = keep_min_p(scores, sampling.min_p)
+        scores = keep_min_p(scores, sampling.min_p, across=across)
     if sampling.flags.top_p:
-        scores = keep_top_p(scores, sampling.top_p)
+        scores = keep_top_p(scores, sampling.top_p, across=across)
     return scores
+
+
+def _largest(x: jax.Array, across: str | None) -> jax.Array:
+    """The maximum of the last axis, which stays as one of size 1; over all devices where that axis is cut."""
+    found = jnp.max(x, axis=-1, keepdims=True)
+    return found if across is None else lax.pmax(found, across)
+
+
+def _total(x: jax.Array, across: str | None) -> jax.Array:
+    """The sum of the last axis, likewise."""
+    found = jnp.sum(x, axis=-1, keepdims=True)
+    return found if across is None else lax.psum(found, across)
 
 
 def _first(hit: jax.Array) -> jax.Array:

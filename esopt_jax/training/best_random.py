@@ -62,16 +62,18 @@ def find_best(session: Session, base: Master, *, rounds: int) -> int:
 def member_params(session: Session, base: Master, member: int) -> Params:
     """Dense float32 weights of one of the perturbations."""
     es, specs = session.config.es, session.model.specs
-    view = perturb(
-        noise_key(es.seed, es.generations, member, antithetic=es.antithetic),
-        base,
-        specs=specs,
-        sigma=es.sigma,
-        plan=es.plan,
-        rank=es.rank,
-        dtype=jnp.dtype(session.config.model.dtype),
-        sign=noise_sign(member, es.antithetic),
-        multipliers=es.sigma_multipliers,
-        scope=es.scope,
-    )
+    key = noise_key(es.seed, es.generations, member, antithetic=es.antithetic)
+    with session.stage.engine.within():
+        view = perturb(
+            key,
+            base,
+            specs=specs,
+            sigma=es.sigma,
+            plan=es.plan,
+            rank=es.rank,
+            dtype=jnp.dtype(session.config.model.dtype),
+            sign=noise_sign(member, es.antithetic),
+            multipliers=es.sigma_multipliers,
+            scope=es.scope,
+        )
     return materialize(view, specs)

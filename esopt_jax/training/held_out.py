@@ -39,7 +39,7 @@ def score_best_random(session: Session, ledger: Ledger) -> None:
 
     def play() -> Evaluation:
         log.info("scoring the best of %d random perturbations", config.es.population_size)
-        return best_random(session, base_master(base_model(config.model.path, config.es), config.es))
+        return best_random(session, base_master(base_model(config.model.path, config.es, config.train.mesh), config.es))
 
     _once(session, ledger, Scored(config.es.generations, BEST_RANDOM, PRESET), play)
 

@@ -125,7 +125,9 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     if updates == 0:
         log.info("run folder %s; scoring the base model, after compiling", folder.path)
     elif not ledger.evaluations.has_base():  # its file was lost
-        score_weights(session, base_master(base_model(config.model.path, config.es), config.es), ledger, 0)
+        score_weights(
+            session, base_master(base_model(config.model.path, config.es, config.train.mesh), config.es), ledger, 0
+        )
     _settle(session, master, ledger, updates)
     update = run_update(session.model.specs, config.es)
     with progress(config.log.progress, total, done=updates) as report:

@@ -21,6 +21,7 @@ from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, open_model
 from esopt_jax.models.lora import with_adapters
+from esopt_jax.models.sharding import make_mesh
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History
 from esopt_jax.types import Master, Specs
@@ -53,13 +54,15 @@ class Restored:
     unusable: tuple[int, ...]
 
 
-def base_model(path: str | Path, es: ESConfig) -> Model:
+def base_model(path: str | Path, es: ESConfig, mesh: tuple[int, int] = (1, 1)) -> Model:
     """The base of a run, its weights still on the disk; with the adapters that its scope asks for.
+
+    On a mesh (1, n) each device will read its part of them.
 
     Raises:
         EsoptError: it cannot be had, or has no leaf in the scope.
     """
-    model = with_adapters(open_model(path), es.scope, seed=es.seed)
+    model = with_adapters(open_model(path, make_mesh(mesh) if mesh[1] > 1 else None), es.scope, seed=es.seed)
     tuned_specs(model.specs, es.scope)
     return model
 

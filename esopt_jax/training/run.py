@@ -130,7 +130,7 @@ class Run:
         history, config = self.history(), self.config
         check_config(history, config, self._files.config)
         use_numerics(config)
-        model = base_model(config.model.path if base is None else base, history.header.es)
+        model = base_model(config.model.path if base is None else base, history.header.es, config.train.mesh)
         restored = restore(
             history,
             model,

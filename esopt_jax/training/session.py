@@ -58,7 +58,7 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
         EsoptError: one of them cannot be had.
     """
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return environment, base_model(config.model.path, config.es)
+    return environment, base_model(config.model.path, config.es, config.train.mesh)
 
 
 @contextmanager

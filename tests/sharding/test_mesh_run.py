@@ -1,0 +1,65 @@
+"""A run whose model is split over two devices is the run of one, but for the last bits of sums over both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = r"""
+import json, logging, sys
+from pathlib import Path
+import jax, numpy as np
+from esopt_jax import Run, load_config, resume, train
+from esopt_jax.errors import EsoptError
+from esopt_jax.training.moments import Moment
+
+plan, place = sys.argv[1], Path(sys.argv[2])
+keys = ["es.generations=2", "eval.episodes=8", "eval.every=0", "log.progress=none", f"es.plan={plan}", "es.rank=2"]
+keys += ["rollout.top_k=20", "rollout.top_p=0.9"]
+
+def config(mesh):
+    return load_config("smoke", [*keys, f"train.mesh={list(mesh)}"])
+
+one = train(config((1, 1)), place / "one")
+two = train(config((1, 2)), place / "two")
+
+def at(moment):
+    if moment == Moment.BEFORE_APPLIED and (place / "killed" / "checkpoints" / "after_00001").exists():
+        raise EsoptError("killed")
+
+try:
+    train(config((1, 2)), place / "killed", at=at)
+except EsoptError:
+    resumed = resume(place / "killed")
+base = one.params(0)
+ours, theirs = two.params(), one.params()
+moved = max(float(np.abs(np.asarray(theirs[p]) - np.asarray(base[p])).max()) for p in base)
+found = {
+    "devices": jax.device_count(),
+    "cut": sum(not leaf.is_fully_replicated for leaf in jax.tree.leaves(two.restore(1)[0].master)),
+    "fitness": [[r.fitness.tolist() for r in run.history().records] for run in (one, two)],
+    "results": [[run.summary[k] for k in ("base", "final")] for run in (one, two)],
+    "off": max(float(np.abs(np.asarray(ours[p]) - np.asarray(theirs[p])).max()) for p in base) / moved,
+    "verdict": two.replay().verdict,
+    "resumed": resumed.summary["digest"] == two.summary["digest"],
+}
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("plan", ["full", pytest.param("low_rank", marks=pytest.mark.slow)])
+def test_two_devices_train_as_one(plan, tmp_path):
+    env = {**os.environ, "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"}
+    command = [sys.executable, "-c", SCRIPT, plan, str(tmp_path)]
+    done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["devices"] == 4 and found["cut"] > 20
+    assert found["fitness"][0] == found["fitness"][1] and found["results"][0] == found["results"][1]
+    assert found["off"] < 1e-5
+    assert found["verdict"] == "equal" and found["resumed"]
