@@ -53,9 +53,9 @@ def problems(config: Config) -> list[str]:
         check(es.population_size % 2 == 0, "es.population_size", "even when es.antithetic is true")
     check(_is_scope(es.scope), "es.scope", "full, all_linear, pattern:REGEX, lora:RANK or lora:RANK:REGEX")
     for group, value in es.sigma_multipliers.items():
-        if group not in ("matrix", "embedding", "norm", "gate", "conv") or not _at_least_0(value):
+        if group not in ("matrix", "embedding", "norm", "gate", "conv", "adapter") or not _at_least_0(value):
             found.append(
-                f"es.sigma_multipliers.{group} is {value!r}; groups are conv, embedding, gate, matrix, norm, "
+                f"es.sigma_multipliers.{group} is {value!r}; groups are adapter, conv, embedding, gate, matrix, norm, "
                 "values 0 or more"
             )
     for name in ("cases", "episodes_per_case", "max_turns", "max_new_tokens", "max_prompt_tokens", "workers"):
@@ -77,7 +77,7 @@ def problems(config: Config) -> list[str]:
     check(ev.repeats >= 1, "eval.repeats", "at least 1")
     check(ev.episodes >= 1, "eval.episodes", "at least 1")
     check(ev.rows >= 0, "eval.rows", "0 (all at once) or more")
-    check(min(config.train.mesh) >= 1, "train.mesh", "two positive numbers: (member, model)")
+    check(min(config.train.mesh) == 1, "train.mesh", "[n, 1], which splits members, or [1, n], which splits the model")
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found

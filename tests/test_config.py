@@ -45,7 +45,7 @@ def test_precedence_is_defaults_then_file_then_overrides(tmp_path):
         ("es.antithetic=1", "it must be true or false"),
         ("es.plan=lowrank", "es.plan is 'lowrank'; did you mean 'low_rank'?"),
         ("es=3", "es is 3; it must be a section with keys"),
-        ("es.sigma_multipliers.norms=1", "groups are conv, embedding, gate, matrix, norm"),
+        ("es.sigma_multipliers.norms=1", "groups are adapter, conv, embedding, gate, matrix, norm"),
         ("rollout.top_p=0", "rollout.top_p is 0.0; it must be above 0 and at most 1"),
         ("train.mesh=[1]", "it must be a list of 2 values"),
         ("es.sigma", "not of the form section.key=value"),

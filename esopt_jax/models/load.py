@@ -161,9 +161,10 @@ def _vocab_limit(tokenizer: Path | None, vocab_size: int) -> int:
     from tokenizers import Tokenizer
 
     try:
-        size = Tokenizer.from_file(str(tokenizer)).get_vocab_size(with_added_tokens=True)
+        ids = Tokenizer.from_file(str(tokenizer)).get_vocab(with_added_tokens=True).values()
     except Exception as fault:  # the library raises bare Exception
         raise EsoptError(f"{tokenizer} is not a readable tokenizer: {' '.join(str(fault).split())}") from None
+    size = 1 + max(ids, default=-1)  # ids may have gaps
     if size > vocab_size:
         raise EsoptError(f"{tokenizer} has {size} tokens but the model only {vocab_size}; they do not belong together")
     return size

@@ -18,25 +18,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 
 from esopt_jax.core.master import master_value
 from esopt_jax.core.noise import leaf_hash, leaf_words, noise_key
 from esopt_jax.core.normals import threefry2x32
+from esopt_jax.core.placement import placed
 from esopt_jax.core.scope import ADAPTER, adapter_scope
 from esopt_jax.core.views import Factored
 from esopt_jax.models.load import Model
+from esopt_jax.models.sharding import leaf_sharding
 from esopt_jax.types import LeafSpec, Master, Params, Purpose, Specs
 
 LEFT, RIGHT = "@left", "@right"
 
 
-def with_adapters(model: Model, scope: str, *, seed: int) -> Model:
+def with_adapters(model: Model, scope: str, *, seed: int, mesh: Mesh | None = None) -> Model:
     """The model with the adapters of `scope` as further leaves; the model itself where the scope has none.
 
     Args:
         model: a base.
         scope: of a run, as `core.scope.tuned_specs` reads it.
         seed: of the run; decides the signs of A.
+        mesh: where the model is, if its leaves are cut; adapters are whole on every device.
 
     Example:
         >>> from esopt_jax.models.load import open_model
@@ -49,7 +53,8 @@ def with_adapters(model: Model, scope: str, *, seed: int) -> Model:
     if found is None:
         return model
     adapters = tuple(_adapters(model.specs, *found))
-    started = {spec.path: _start(spec, seed) for spec in adapters}
+    homes = {} if mesh is None else {spec.path: leaf_sharding(spec, mesh) for spec in adapters}
+    started = {spec.path: jax.device_put(_start(spec, seed), homes.get(spec.path)) for spec in adapters}
     return dataclasses.replace(model, specs=(*model.specs, *adapters), params=ChainMap(started, model.params))
 
 
@@ -81,6 +86,7 @@ def base_specs(specs: Specs) -> Specs:
 @jax.jit
 def _merge(leaf: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     change = jnp.einsum("ra,rb->ab", left, right, precision=lax.Precision.HIGHEST).reshape(leaf.shape)
+    change = placed(change, leaf)
     return jnp.where(change == 0, leaf, leaf + change)  # a sum would lose the sign of -0
 
 

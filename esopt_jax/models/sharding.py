@@ -6,6 +6,7 @@ to the residual stream and nothing else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import jax
@@ -14,6 +15,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.types import LeafSpec, Params, Specs
+
+log = logging.getLogger(__name__)
 
 MEMBER, MODEL = "member", "model"
 RULES = {"vocab": MODEL, "mlp": MODEL, "kv_heads": MODEL, "key_heads": MODEL, "value_heads": MODEL}
@@ -31,6 +34,14 @@ def make_mesh(shape: tuple[int, int]) -> Mesh:
         raise EsoptError(f"train.mesh is {list(shape)}, which needs {needed} devices; {found} found")
     devices = jax.devices()[:needed]
     return jax.make_mesh(shape, (MEMBER, MODEL), axis_types=(AxisType.Explicit, AxisType.Explicit), devices=devices)
+
+
+def mesh_here(shape: tuple[int, int]) -> tuple[int, int]:
+    """`shape` where there are devices for it; else one device, which is logged."""
+    if shape[0] * shape[1] <= jax.device_count():
+        return shape
+    log.warning("train.mesh is %s, which needs more devices than the %d here: using one", shape, jax.device_count())
+    return (1, 1)
 
 
 def partition(axes: Sequence[str | None]) -> PartitionSpec:

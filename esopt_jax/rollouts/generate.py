@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from esopt_jax.config import RolloutConfig
 from esopt_jax.errors import EsoptError
@@ -57,11 +59,14 @@ def generate(
             raise EsoptError(prompt.reason)
         ids.append(prompt)
     rollout = dataclasses.replace(rollout, max_prompt_tokens=max(map(len, ids)))
-    engine = make_engine(model, chat, rollout=rollout, dtype=jnp.float32)
+    view = dict(model.params if params is None else params)
+    home = next(iter(jax.tree.leaves(view))).sharding
+    mesh = home.mesh if isinstance(home, NamedSharding) and home.mesh.size > 1 else None
+    engine = make_engine(model, chat, rollout=rollout, dtype=jnp.float32, mesh=mesh)
     episodes = [Episode(member=0, case=row, episode=0, task=Task(""), seed=0) for row in range(len(ids))]
     policy = DevicePolicy(
         engine,
-        model.params if params is None else params,
+        view,
         episodes,
         (1, len(ids)),
         sampling=make_sampling(rollout),

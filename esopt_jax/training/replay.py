@@ -19,7 +19,7 @@ from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.core.scope import adapter_scope
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import open_model
+from esopt_jax.models.sharding import mesh_here
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History, check_config, read_history
 from esopt_jax.training.numerics import use_numerics
@@ -105,9 +105,10 @@ def replay_file(history: Path, *, base: str | Path, generation: int | None = Non
 
 
 def _replay(history: History, base: str | Path, generation: int | None, folder: RunFolder | None) -> Replay:
-    model = base_model(base, history.header.es)
+    mesh = mesh_here(history.header.mesh)
+    model = base_model(base, history.header.es, mesh)
     updates = len(history.records) if generation is None else generation
-    restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=(1, 1))
+    restored = restore(history, model, updates=updates, fingerprint=fingerprint(), mesh=mesh)
     marks = (history.header.base_digest, *history.digests)
     expected = marks[updates] if updates < len(marks) else None
     difference, where = None, None
@@ -117,14 +118,16 @@ def _replay(history: History, base: str | Path, generation: int | None, folder: 
         verdict = "equal"
     else:
         verdict = "another platform"
-        kept = None if folder is None else _recorded(folder, history, restored.master, updates)
+        kept = None if folder is None else _recorded(folder, history, restored.master, updates, mesh)
         if kept is not None:
             where, weights = kept
             difference, verdict = _compare(restored.master, weights), "equal to tolerance"
     return Replay(updates, restored.digest, expected, verdict, difference, where, restored.master)
 
 
-def _recorded(folder: RunFolder, history: History, like: Master, updates: int) -> tuple[str, Master] | None:
+def _recorded(
+    folder: RunFolder, history: History, like: Master, updates: int, mesh: tuple[int, int]
+) -> tuple[str, Master] | None:
     """The weights that the run itself left after so many updates, if they are still there with their digest."""
     expected = history.digests[updates - 1]
     if updates in saved_checkpoints(folder.checkpoints):
@@ -135,7 +138,7 @@ def _recorded(folder: RunFolder, history: History, like: Master, updates: int) -
             pass  # damaged; perhaps the final weights are there
     merged = adapter_scope(history.header.es.scope) is not None  # `final` no longer has what was tuned
     if folder.final.exists() and not merged:
-        final = base_master(open_model(folder.final), history.header.es)
+        final = base_master(base_model(folder.final, history.header.es, mesh), history.header.es)
         if digest(final) == expected:  # not those of a longer run, nor rounded to the base's type
             return "final weights", final
     return None

@@ -62,7 +62,8 @@ def base_model(path: str | Path, es: ESConfig, mesh: tuple[int, int] = (1, 1)) -
     Raises:
         EsoptError: it cannot be had, or has no leaf in the scope.
     """
-    model = with_adapters(open_model(path, make_mesh(mesh) if mesh[1] > 1 else None), es.scope, seed=es.seed)
+    place = make_mesh(mesh) if mesh[1] > 1 else None
+    model = with_adapters(open_model(path, place), es.scope, seed=es.seed, mesh=place)
     tuned_specs(model.specs, es.scope)
     return model
 

@@ -15,6 +15,7 @@ from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.master import master_value
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
+from esopt_jax.models.sharding import mesh_here
 from esopt_jax.rollouts.trajectory import read_trajectories
 from esopt_jax.training.history_reader import History, check_config
 from esopt_jax.training.jsonl import read, read_json
@@ -122,21 +123,29 @@ class Run:
         """Rebuild the weights from base and history alone and compare: see `training.replay`."""
         return replay_run(self.folder, generation=generation, base=base)
 
-    def restore(self, generation: int | None = None, *, base: str | Path | None = None) -> tuple[Restored, Model]:
+    def restore(
+        self,
+        generation: int | None = None,
+        *,
+        base: str | Path | None = None,
+        mesh: tuple[int, int] | None = None,
+    ) -> tuple[Restored, Model]:
         """The weights after so many updates in the run's master format, and the base model, without its own weights.
 
-        On another platform they may be equal to tolerance only, which is logged.
+        They come on `mesh`, by default the run's own, or on one device where there are too few. On another platform
+        they may be equal to tolerance only, which is logged.
         """
         history, config = self.history(), self.config
         check_config(history, config, self._files.config)
         use_numerics(config)
-        model = base_model(config.model.path if base is None else base, history.header.es, config.train.mesh)
+        mesh = mesh_here(config.train.mesh) if mesh is None else mesh
+        model = base_model(config.model.path if base is None else base, history.header.es, mesh)
         restored = restore(
             history,
             model,
             updates=len(history.records) if generation is None else generation,
             fingerprint=fingerprint(),
-            mesh=config.train.mesh,
+            mesh=mesh,
             checkpoints=self._files.checkpoints,
         )
         if not restored.exact:

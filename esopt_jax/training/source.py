@@ -87,6 +87,6 @@ def load_source(
     if base is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=base))
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    restored, model = Run(Path(source)).restore(generation, base=config.model.path)
+    restored, model = Run(Path(source)).restore(generation, base=config.model.path, mesh=config.train.mesh)
     use_numerics(config)  # the overrides' after the run's own
     return Source(config, environment, model, restored.master, restored.updates, restored.exact)

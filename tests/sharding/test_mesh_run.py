@@ -14,7 +14,9 @@ SCRIPT = r"""
 import json, logging, sys
 from pathlib import Path
 import jax, numpy as np
-from esopt_jax import Run, load_config, resume, train
+from esopt_jax import Run, generate, load_config, load_model, resume, train
+from esopt_jax.models.sharding import make_mesh
+from esopt_jax.training.export import export_run
 from esopt_jax.errors import EsoptError
 from esopt_jax.training.moments import Moment
 
@@ -38,6 +40,11 @@ except EsoptError:
     resumed = resume(place / "killed")
 base = one.params(0)
 ours, theirs = two.params(), one.params()
+adapted = train(
+    load_config("smoke", [*keys, "es.generations=1", "train.mesh=[1, 2]", "es.scope=lora:2"]), place / "adapted"
+)
+text = generate(load_model(place / "adapted" / "final", make_mesh((1, 2))), ["2"])
+export_run(place / "adapted", place / "exported")
 moved = max(float(np.abs(np.asarray(theirs[p]) - np.asarray(base[p])).max()) for p in base)
 found = {
     "devices": jax.device_count(),
@@ -46,6 +53,7 @@ found = {
     "results": [[run.summary[k] for k in ("base", "final")] for run in (one, two)],
     "off": max(float(np.abs(np.asarray(ours[p]) - np.asarray(theirs[p])).max()) for p in base) / moved,
     "verdict": two.replay().verdict,
+    "adapted": [adapted.summary["status"], len(text), (place / "exported" / "model.safetensors").exists()],
     "resumed": resumed.summary["digest"] == two.summary["digest"],
 }
 print(json.dumps(found))
@@ -62,4 +70,5 @@ def test_two_devices_train_as_one(plan, tmp_path):
     assert found["devices"] == 4 and found["cut"] > 20
     assert found["fitness"][0] == found["fitness"][1] and found["results"][0] == found["results"][1]
     assert found["off"] < 1e-5
+    assert found["adapted"] == ["finished", 1, True]
     assert found["verdict"] == "equal" and found["resumed"]
