@@ -87,7 +87,7 @@ def test_a_file_cut_anywhere_gives_the_complete_rows_before(tmp_path):
 def test_going_on_cuts_off_the_partial_line_and_appends(tmp_path):
     path = write_rows(tmp_path / "history.jsonl", make_rows(1))
     whole = path.read_bytes()
-    path.write_bytes(whole + b'{"kind": "genera')
+    path.write_bytes(whole + b'{"kind": "genera' + b"x" * 2000)  # more than what is written over it
     with HistoryWriter(path, keep=read_history(path).size) as history:
         history.write_generation(record(1))
     assert path.read_bytes() == whole + json.dumps(generation_row(record(1))).encode() + b"\n"

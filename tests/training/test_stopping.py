@@ -76,11 +76,13 @@ def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path, interrup
 
 def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
     with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops(), stop_signals() as request:
+        swallowed = False
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
         except StopSignal:
-            pass
+            swallowed = True
+        assert swallowed, "the signal waited for the next moment"
         request.check()
         raise AssertionError("not stopped")
 
