@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hf_replies import greedy_replies
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
+pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
 
-from esopt_jax.config import RolloutConfig  # noqa: E402
-from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn  # noqa: E402
-from esopt_jax.rollouts.keys import Slots  # noqa: E402
-from esopt_jax.rollouts.sampler import make_sampling  # noqa: E402
+from esopt_jax.config import RolloutConfig
+from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn
+from esopt_jax.rollouts.keys import Slots
+from esopt_jax.rollouts.sampler import make_sampling
 
 pytestmark = pytest.mark.parity
 
@@ -25,15 +26,7 @@ LENGTHS = np.array([8, 5, 3, 1])
 def theirs(pair, ids):
     """Replies of a left-padded batch that do not stop, `[B, NEW]`."""
     mask = (np.arange(WIDTH) >= WIDTH - LENGTHS[:, None]).astype(np.int64)
-    return pair.theirs.generate(
-        input_ids=torch.as_tensor(ids),
-        attention_mask=torch.as_tensor(mask),
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
-    ).numpy()[:, WIDTH:]
+    return greedy_replies(pair.theirs, ids, mask, NEW)
 
 
 def until(replies, eos):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hf_replies import greedy_replies
 from smollm2 import smollm2
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[parity]'")
@@ -98,15 +99,7 @@ def test_greedy_replies(ours, theirs, prompts):
     mask = np.zeros_like(padded)
     for row, ids in enumerate(prompts):
         padded[row, longest - len(ids) :], mask[row, longest - len(ids) :] = ids, 1
-    expected = theirs.generate(
-        input_ids=torch.as_tensor(padded),
-        attention_mask=torch.as_tensor(mask),
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
-    ).numpy()[:, longest:]
+    expected = greedy_replies(theirs, padded, mask, NEW)
     np.testing.assert_array_equal(replies(ours, prompts), expected)
 
 
