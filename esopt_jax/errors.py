@@ -18,6 +18,12 @@ class StoppedError(EsoptError):
     exit_code = 3
 
 
+class InterruptedRunError(StoppedError):
+    """A person stopped the run. Exit code 130."""
+
+    exit_code = 130
+
+
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """A hint that names the nearest allowed word, or lists them when none is near.
 

@@ -55,13 +55,17 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
-    from esopt_jax.training.signals import StopSignal, stop_signals
+    from esopt_jax.training.signals import stop_signals
 
-    try:
-        with stop_signals():  # from the first moment to the last; the run itself has more to say about a stop
+    with stop_signals() as stop:  # from the first moment to the last; the run itself has more to say about a stop
+        try:
             return _run(args)
-    except StopSignal as fault:
-        raise StoppedError(f"stopped by {fault}") from None
+        except StoppedError:
+            raise
+        except BaseException as fault:
+            if (signalled := stop.error()) is None:
+                raise
+            raise signalled from fault
 
 
 def _run(args: argparse.Namespace) -> int:

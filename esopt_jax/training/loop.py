@@ -39,8 +39,7 @@ from esopt_jax.training.restore import base_master, base_model, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
-from esopt_jax.training.signals import stop_signals
-from esopt_jax.training.stopping import STOPS, as_stop, stops
+from esopt_jax.training.stopping import as_stop, stops
 from esopt_jax.training.summary import Totals
 from esopt_jax.types import Master
 
@@ -74,7 +73,7 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
     check_run_dir(run_dir)
     check_monitor(config)
     use_numerics(config)
-    with stops(), stop_signals() as stop:
+    with stops() as stop:
         environment, model = load_parts(config)
         master = base_master(model, config.es)
         model = dataclasses.replace(model, params={})  # the master may share its arrays, and each update donates them
@@ -104,8 +103,8 @@ def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates:
         ledger.at(Moment.COMPILE)
         _run(session, master, ledger, updates)
         ledger.write_summary("finished")
-    except STOPS as fault:
-        stop = as_stop(fault)
+    except BaseException as fault:
+        stop = as_stop(fault, ledger.stop)
         if stop is None:
             raise
         hint = f"(what there was is in {str(ledger.folder.path)!r}; --resume goes on with it)"

@@ -33,7 +33,6 @@ from esopt_jax.training.restore import Restored, base_master, restore
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import open_run_folder
 from esopt_jax.training.session import load_parts, open_session
-from esopt_jax.training.signals import stop_signals
 from esopt_jax.training.stopping import stops
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ def resume(
     """
     started = time.perf_counter() if started is None else started
     folder = open_run_folder(Path(run_dir))
-    with stops(), stop_signals() as stop, run_lock(folder.lock) as held:
+    with stops() as stop, run_lock(folder.lock) as held:
         left = read_left_behind(folder)
         config = agreed_config(left, overrides)
         check_monitor(config)
@@ -84,6 +83,7 @@ def resume(
             mesh=config.train.mesh,
             checkpoints=folder.checkpoints,
         )
+        stop.check()  # a signal can make a checkpoint look unusable
         log.info("%s: %s", folder.path, _describe(restored))
         model = dataclasses.replace(model, params={})
         with open_session(config, environment, model) as session:

@@ -1,8 +1,9 @@
-"""SIGTERM and SIGUSR1, which schedulers send before they kill, stop a run at once and resumably.
+"""Ctrl-C and the signals that schedulers send before they kill stop a run at once and resumably.
 
-A run may stop anywhere without loss, so the handler simply raises. Whatever swallows that exception (a destructor, a
-callback) only delays the stop until the run next calls `StopRequest.check`. Loads nothing heavy: a command listens from
-its first moment on.
+A run may stop anywhere without loss, so the handler simply raises. That exception may be swallowed on its way (by a
+destructor, a callback) or come out as another (a module that was being imported "cannot be initialised"), so the
+request is also kept: the run asks for it at each of its moments, and whoever reports a failure asks for it first. Loads
+nothing heavy: a command listens from its first moment on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+from esopt_jax.errors import InterruptedRunError, StoppedError
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopSignal(BaseException):
@@ -27,16 +30,25 @@ class StopRequest:
         self.name: str | None = None
 
     def check(self) -> None:
-        """Raise `StopSignal` if one has come."""
+        """Raise `StopSignal`, or `KeyboardInterrupt` for Ctrl-C, if one has come."""
+        if self.name == "SIGINT":
+            raise KeyboardInterrupt
         if self.name is not None:
             raise StopSignal(self.name)
+
+    def error(self) -> StoppedError | None:
+        """What a user reads about the signal that has come; None when none has."""
+        if self.name is None:
+            return None
+        return InterruptedRunError("interrupted") if self.name == "SIGINT" else StoppedError(f"stopped by {self.name}")
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Turn the signals into `StopSignal` within the block; a second one ends the process as it always would.
+    """Let the signals raise within the block; a second one acts as it always would.
 
-    Only the main thread of a process can do that: elsewhere the signals keep their meaning.
+    Only the main thread of a process can do that: elsewhere the signals keep their meaning. So does one that the
+    process was started to ignore, as Ctrl-C is by a job in the background.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -44,14 +56,15 @@ def stop_signals() -> Iterator[StopRequest]:
         return
 
     def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         if request.name is None:  # a second signal of another kind does not disturb the stop
             request.name = signal.Signals(number).name
             request.check()
 
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
+    earlier = {number: handler for number, handler in earlier.items() if handler != signal.SIG_IGN}
     try:
-        for number in SIGNALS:
+        for number in earlier:
             signal.signal(number, stop)
         yield request
     finally:

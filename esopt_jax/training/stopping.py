@@ -8,29 +8,27 @@ from contextlib import contextmanager
 
 import jax
 
-from esopt_jax.errors import EsoptError, StoppedError
-from esopt_jax.training.signals import StopSignal
+from esopt_jax.errors import EsoptError, InterruptedRunError, StoppedError
+from esopt_jax.training.signals import StopRequest, StopSignal, stop_signals
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class InterruptedRunError(StoppedError):
-    """A person stopped the run. Exit code 130."""
-
-    exit_code = 130
 
 
 STOPS = (EsoptError, StopSignal, KeyboardInterrupt, OSError, jax.errors.JaxRuntimeError)
 """What ends a run without being a fault of this package."""
 
 
-def as_stop(fault: BaseException) -> EsoptError | None:
-    """One of `STOPS` as the error that a user reads; None when it is a fault of this package after all.
+def as_stop(fault: BaseException, request: StopRequest | None = None) -> EsoptError | None:
+    """What ended the work as the error that a user reads; None when it is a fault of this package after all.
+
+    Once a signal has come, that is the reason, whatever its exception has become on its way.
 
     Example:
         >>> str(as_stop(OSError(errno.ENOSPC, "No space left on device", "history.jsonl")))
         "the disk is full ('history.jsonl'): free some space"
     """
+    if request is not None and (signalled := request.error()) is not None:
+        return signalled
     match fault:
         case EsoptError():
             return fault
@@ -51,19 +49,22 @@ def as_stop(fault: BaseException) -> EsoptError | None:
 
 
 @contextmanager
-def stops() -> Iterator[None]:
-    """Turn whatever of `STOPS` ends the block into the error that a user reads.
+def stops() -> Iterator[StopRequest]:
+    """Let signals end the block, and turn whatever ends it into the error that a user reads.
 
     Raises:
-        EsoptError: that error.
+        EsoptError: that error; one of an inner block, which has said more, is passed on.
     """
-    try:
-        yield
-    except STOPS as fault:
-        stop = as_stop(fault)
-        if stop is None or stop is fault:
+    with stop_signals() as request:
+        try:
+            yield request
+        except StoppedError:
             raise
-        raise stop from fault
+        except BaseException as fault:
+            stop = as_stop(fault, request)
+            if stop is None or stop is fault:
+                raise
+            raise stop from fault
 
 
 def _named(fault: OSError) -> str:

@@ -10,15 +10,15 @@ import time
 import pytest
 from same_run import check_same
 
-from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.errors import EsoptError, InterruptedRunError, StoppedError
 from esopt_jax.models.save import save_params
 from esopt_jax.training.loop import train
 from esopt_jax.training.moments import Moment
 from esopt_jax.training.resume import resume
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
-from esopt_jax.training.signals import StopSignal, stop_signals
-from esopt_jax.training.stopping import InterruptedRunError, as_stop, stops
+from esopt_jax.training.signals import StopSignal
+from esopt_jax.training.stopping import as_stop, stops
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path, interrup
 
 
 def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
-    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops(), stop_signals() as request:
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops() as request:
         swallowed = False
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -85,6 +85,34 @@ def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
         assert swallowed, "the signal waited for the next moment"
         request.check()
         raise AssertionError("not stopped")
+
+
+@pytest.mark.parametrize("fault", [ImportError("initialization failed"), EsoptError("no such model"), OSError("cut")])
+def test_a_signal_whose_exception_came_out_as_another_is_the_reason_of_the_stop(fault):
+    with pytest.raises(StoppedError, match=r"^stopped by SIGTERM$"), stops():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except StopSignal:
+            raise fault from None
+
+
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGTERM, "stopped by SIGTERM"), (signal.SIGINT, "interrupted")])
+def test_a_signal_in_the_middle_of_a_checkpoint_is_what_the_run_says(
+    config, whole, tmp_path, interruptible, number, reason, monkeypatch
+):
+    def spoilt(*_):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(1)
+        except (StopSignal, KeyboardInterrupt):
+            raise ImportError("initialization failed") from None  # as an extension module that was being imported
+
+    with monkeypatch.context() as patch, pytest.raises(StoppedError, match=rf"^{reason} .*--resume goes on"):
+        patch.setattr("esopt_jax.training.checkpoints._write_weights", spoilt)
+        train(config, tmp_path / "run")
+    resume(tmp_path / "run")
+    check_same(tmp_path / "run", whole)
 
 
 def test_stopped_three_times_the_history_is_that_of_a_run_that_never_was(config, whole, tmp_path):
