@@ -77,7 +77,11 @@ def problems(config: Config) -> list[str]:
     check(ev.repeats >= 1, "eval.repeats", "at least 1")
     check(ev.episodes >= 1, "eval.episodes", "at least 1")
     check(ev.rows >= 0, "eval.rows", "0 (all at once) or more")
-    check(min(config.train.mesh) == 1, "train.mesh", "[n, 1], which splits members, or [1, n], which splits the model")
+    check(
+        min(config.train.mesh) >= 1,
+        "train.mesh",
+        "[groups that play members, devices that hold a model], each at least 1",
+    )
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found

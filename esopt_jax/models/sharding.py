@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.types import LeafSpec, Params, Specs
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 MEMBER, MODEL = "member", "model"
 RULES = {"vocab": MODEL, "mlp": MODEL, "kv_heads": MODEL, "key_heads": MODEL, "value_heads": MODEL}
 """Logical axis -> mesh axis; a name that is not here is replicated."""
+WHOLE_IF_UNEVEN = ("kv_heads",)
 
 
 def make_mesh(shape: tuple[int, int]) -> Mesh:
@@ -36,6 +41,23 @@ def make_mesh(shape: tuple[int, int]) -> Mesh:
     return jax.make_mesh(shape, (MEMBER, MODEL), axis_types=(AxisType.Explicit, AxisType.Explicit), devices=devices)
 
 
+def member_groups(mesh: Mesh) -> tuple[Mesh, ...]:
+    """Where the model is split, a mesh (1, n) for each of the m groups that hold it together; else none.
+
+    Groups exchange nothing, so a group needs no more than its own devices: a program over all of them would have to be
+    told, leaf by leaf, to leave the model as it is split.
+    """
+    if mesh.shape[MODEL] == 1:
+        return ()
+    rows = np.split(mesh.devices, mesh.shape[MEMBER])
+    return tuple(Mesh(row, mesh.axis_names, axis_types=mesh.axis_types) for row in rows)
+
+
+def on_mesh(tree: T, mesh: Mesh) -> T:
+    """Arrays of another mesh of the same shape, placed alike on this one."""
+    return jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, x.sharding.spec)), tree)
+
+
 def mesh_here(shape: tuple[int, int]) -> tuple[int, int]:
     """`shape` where there are devices for it; else one device, which is logged."""
     if shape[0] * shape[1] <= jax.device_count():
@@ -44,9 +66,14 @@ def mesh_here(shape: tuple[int, int]) -> tuple[int, int]:
     return (1, 1)
 
 
-def partition(axes: Sequence[str | None]) -> PartitionSpec:
-    """The placement of an array whose dimensions have these logical names."""
-    return PartitionSpec(*(RULES.get(axis) if axis else None for axis in axes))
+def partition(shape: Sequence[int], axes: Sequence[str | None], mesh: Mesh | AbstractMesh) -> PartitionSpec:
+    """The placement of an array whose dimensions have these sizes and logical names.
+
+    Key-value heads that do not divide over the devices are whole on each of them, as are the queries that read them.
+    """
+    placed = [RULES.get(axis) if axis else None for axis in axes]
+    uneven = [axis in WHOLE_IF_UNEVEN and size % mesh.shape[MODEL] for size, axis in zip(shape, axes, strict=True)]
+    return PartitionSpec(*(None if whole else name for whole, name in zip(uneven, placed, strict=True)))
 
 
 def leaf_sharding(spec: LeafSpec, mesh: Mesh) -> NamedSharding:
@@ -55,13 +82,14 @@ def leaf_sharding(spec: LeafSpec, mesh: Mesh) -> NamedSharding:
     Raises:
         EsoptError: an axis that does not divide over the devices.
     """
-    for size, name in zip(spec.shape, partition(spec.axes), strict=True):
+    placement = partition(spec.shape, spec.axes, mesh)
+    for size, name in zip(spec.shape, placement, strict=True):
         if name and size % mesh.shape[name]:
             raise EsoptError(
                 f"{spec.path} has an axis of {size}, which does not divide over {mesh.shape[name]} devices of mesh "
                 f"axis {name!r}; use a smaller second number in train.mesh"
             )
-    return NamedSharding(mesh, partition(spec.axes))
+    return NamedSharding(mesh, placement)
 
 
 def shard_params(params: Params, specs: Specs, mesh: Mesh) -> Params:
@@ -74,4 +102,4 @@ def zeros(shape: tuple[int, ...], axes: Sequence[str | None], dtype: jnp.dtype) 
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return jnp.zeros(shape, dtype)
-    return jnp.zeros(shape, dtype, out_sharding=NamedSharding(mesh, partition(axes)))
+    return jnp.zeros(shape, dtype, out_sharding=NamedSharding(mesh, partition(shape, axes, mesh)))

@@ -1,19 +1,21 @@
 """A policy on the device: one model, or the members of one pass, behind the driver's `act`.
 
 `make_engine` compiles two programs, one that starts a turn (one variant per padded prompt length) and one that writes
-replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh (n, 1) each device plays its
-own members and loops over its own rows: nothing is exchanged. On a mesh (1, n) all devices play all rows, each with its
-part of every layer: the placement of the weights decides that of all else.
+replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh (n, 1) one program serves all
+devices: each plays its own members and loops over its own rows, and nothing is exchanged. Where the model is split, the
+devices that hold it together are a group (`models.sharding.member_groups`), which plays its members with a program of
+its own: the placement of the weights decides that of all else. Groups run at once, from a thread each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,16 +23,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.config import RolloutConfig
 from esopt_jax.core.views import Factored, Shared, unwrapped, view_axes
-from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
 from esopt_jax.models.lora import assembled
-from esopt_jax.models.sharding import MEMBER, MODEL
+from esopt_jax.models.sharding import MEMBER, member_groups, on_mesh
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.decode import DecodeSpec, DecodeState, Segment, decode_segment, init_state, start_turn
 from esopt_jax.rollouts.driver import Episode, Ids, Replies
 from esopt_jax.rollouts.keys import Slots, row_keys
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import View
+
+T = TypeVar("T")
 
 SHORTEST_SEGMENT = 32
 """Prompts are padded to 32, 64, 128, ... tokens, so that few programs serve all lengths."""
@@ -45,7 +48,7 @@ class Engine:
         dtype: compute type of caches.
         common_random_numbers: whether members share sampling keys.
         mesh: (n, 1), among whose devices members are split; else None.
-        within: makes the context of a call: (1, n) as the current mesh, where there is one.
+        groups: the meshes (1, n) that hold a model each; `(None,)` where no model is split.
         new: `new(shape, penalties)` makes an empty state where it will live.
         start: jitted `start_turn` of a batched or a shared view.
         write: jitted `decode_segment`.
@@ -55,15 +58,39 @@ class Engine:
     dtype: Any
     common_random_numbers: bool
     mesh: Mesh | None
-    within: Callable[[], AbstractContextManager[Any]]
+    groups: tuple[Mesh | None, ...]
     new: Callable[..., DecodeState]
     start: Callable[..., DecodeState]
     write: Callable[..., DecodeState]
 
     @property
-    def devices(self) -> int:
-        """Devices among which members are split."""
-        return 1 if self.mesh is None else self.mesh.shape[MEMBER]
+    def shares(self) -> int:
+        """Equal parts in which rows are dealt out, to devices or to groups of them."""
+        return len(self.groups) if self.mesh is None else self.mesh.shape[MEMBER]
+
+    def within(self, group: int = 0) -> AbstractContextManager[Any]:
+        """The context of a group's calls: its mesh as the current one, where it has one."""
+        mesh = self.groups[group]
+        return nullcontext() if mesh is None else jax.set_mesh(mesh)
+
+    def spread(self, tree: T) -> list[T]:
+        """Arrays that each group needs whole, where it needs them; those of the first group are there already."""
+        if self.mesh is not None:
+            return [jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))]
+        return [tree, *(on_mesh(tree, mesh) for mesh in self.groups[1:] if mesh is not None)]
+
+    def each(self, function: Callable[..., T], *parts: Sequence[Any]) -> list[T]:
+        """`function(group, part, ...)` of each group, all at once."""
+
+        def call(group: int, *own: Any) -> T:
+            with self.within(group):
+                return function(group, *own)
+
+        numbers = range(len(self.groups))
+        if len(numbers) == 1:
+            return [call(0, *(part[0] for part in parts))]
+        with ThreadPoolExecutor(len(numbers), "esopt-group") as threads:
+            return list(threads.map(call, numbers, *parts))
 
 
 def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any, mesh: Mesh | None = None) -> Engine:
@@ -75,18 +102,10 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         rollout: lengths, and whether random numbers are common.
         dtype: compute type.
         mesh: (member, model) with explicit axes; a mesh of one device is the same as None.
-
-    Raises:
-        EsoptError: the mesh splits members and model.
     """
-    within: Callable[[], AbstractContextManager[Any]] = nullcontext
-    if mesh is not None and mesh.shape[MODEL] != 1:
-        if mesh.shape[MEMBER] != 1:
-            raise EsoptError(
-                f"train.mesh is {[mesh.shape[MEMBER], mesh.shape[MODEL]]}; rollouts split members or the model, not "
-                f"both: use [{mesh.size}, 1] or [1, {mesh.size}]"
-            )
-        within, mesh = partial(jax.set_mesh, mesh), None
+    groups: tuple[Mesh | None, ...] = (None,)
+    if mesh is not None and (split := member_groups(mesh)):
+        groups, mesh = split, None
     spec = DecodeSpec(
         arch=model.arch,
         eos_ids=chat.stop_ids,
@@ -102,7 +121,7 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         dtype=dtype,
         common_random_numbers=common,
         mesh=mesh,
-        within=within,
+        groups=groups,
         new=jax.jit(partial(init_state, spec, dtype=dtype), static_argnums=(0, 1), out_shardings=placement),
         start=_jit_turn(partial(_start, spec=spec, common_random_numbers=common), mesh),
         write=_jit_turn(partial(_write, spec=spec), mesh),
@@ -115,7 +134,7 @@ class DevicePolicy:
     def __init__(
         self,
         engine: Engine,
-        view: View,
+        views: Sequence[View],
         episodes: Sequence[Episode | None],
         shape: tuple[int, int],
         *,
@@ -128,21 +147,22 @@ class DevicePolicy:
 
         Args:
             engine: programs.
-            view: weights; with a leading M axis where `batched`, else shared by all rows.
+            views: weights, one view a group; with a leading axis of the group's members where `batched`, else shared
+                by all its rows.
             episodes: `[M * C]`, None for idle rows.
-            shape: (M, C).
+            shape: (M, C); groups hold equal parts of M.
             sampling: numbers and flags.
             seed: root of the sampling keys.
             generation: folded into the keys.
-            batched: whether the view has member axes.
+            batched: whether the views have member axes.
         """
-        self._engine, self._view, self._sampling = engine, view, sampling
+        self._engine, self._views, self._sampling = engine, views, sampling
         self._shape, self._batched = shape, batched
         self._root = (np.uint32(seed), np.int32(generation))
         ids = np.array([(0, 0, 0) if e is None else (e.member, e.case, e.episode) for e in episodes], np.int32)
         self._ids = [column.reshape(shape) for column in ids.T]
-        with engine.within():
-            self._state = engine.new(shape, sampling.flags.penalties)
+        own = (shape[0] // len(engine.groups), shape[1])
+        self._states = engine.each(lambda _: engine.new(own, sampling.flags.penalties))
 
     def act(self, prompts: Sequence[Ids], fresh: Sequence[bool], turn: int) -> Replies:
         """Read the prompts and reply, on all rows at once."""
@@ -157,23 +177,31 @@ class DevicePolicy:
             fresh=np.asarray(fresh, bool).reshape(self._shape),
         )
         slots = Slots(*self._ids, turn=np.full(self._shape, turn, np.int32))
-        segment, slots = by_member((segment, slots), self._engine.mesh)
-        call = (self._batched, self._view)
-        with self._engine.within():
-            state = self._engine.start(*call, self._state, segment, slots, *self._root, self._sampling)
-            self._state = state = self._engine.write(*call, state, self._sampling)
-        written, lengths = jax.device_get((state.tokens, state.written))
-        return Replies(tokens=written.reshape(len(prompts), -1), lengths=lengths.reshape(-1))
+        written = self._engine.each(self._turn, by_group((segment, slots), len(self._engine.groups)))
+        ids, counts = (np.concatenate(part) for part in zip(*written, strict=True))
+        return Replies(tokens=ids.reshape(len(prompts), -1), lengths=counts.reshape(-1))
+
+    def _turn(self, group: int, part: tuple[Segment, Slots]) -> tuple[np.ndarray, np.ndarray]:
+        """One group's turn: its tokens and how many they are."""
+        engine = self._engine
+        segment, slots = by_member(part, engine.mesh)
+        call = (self._batched, self._views[group])
+        state = engine.start(*call, self._states[group], segment, slots, *self._root, self._sampling)
+        self._states[group] = state = engine.write(*call, state, self._sampling)
+        ids, counts = jax.device_get((state.tokens, state.written))
+        return ids, counts
+
+
+def by_group(tree: T, groups: int) -> list[T]:
+    """Arrays with a leading member axis, cut into equal parts of it."""
+    leaves, structure = jax.tree.flatten(tree)
+    parts = zip(*(np.split(leaf, groups) for leaf in leaves), strict=True)
+    return [jax.tree.unflatten(structure, part) for part in parts]
 
 
 def by_member(tree: Any, mesh: Mesh | None) -> Any:
     """Arrays with a leading member axis, each part on the device that plays those members."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(MEMBER)))
-
-
-def everywhere(tree: Any, mesh: Mesh | None) -> Any:
-    """Arrays that every device needs whole."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def padded_length(tokens: int, capacity: int) -> int:

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 from esopt_jax.config import RolloutConfig
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
+from esopt_jax.models.sharding import member_groups, on_mesh
 from esopt_jax.rollouts.chat import load_chat
 from esopt_jax.rollouts.driver import Episode
 from esopt_jax.rollouts.engine import DevicePolicy, make_engine
@@ -61,12 +62,15 @@ def generate(
     rollout = dataclasses.replace(rollout, max_prompt_tokens=max(map(len, ids)))
     view = dict(model.params if params is None else params)
     home = next(iter(jax.tree.leaves(view))).sharding
-    mesh = home.mesh if isinstance(home, NamedSharding) and home.mesh.size > 1 else None
+    mesh = None
+    if isinstance(home, NamedSharding):  # one group replies
+        mesh = next(iter(member_groups(home.mesh)), None)
+        view = jax.device_put(view, home.mesh.devices.flat[0]) if mesh is None else on_mesh(view, mesh)
     engine = make_engine(model, chat, rollout=rollout, dtype=jnp.float32, mesh=mesh)
     episodes = [Episode(member=0, case=row, episode=0, task=Task(""), seed=0) for row in range(len(ids))]
     policy = DevicePolicy(
         engine,
-        view,
+        [view],
         episodes,
         (1, len(ids)),
         sampling=make_sampling(rollout),

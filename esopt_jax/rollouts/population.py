@@ -23,7 +23,7 @@ from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
-from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_member, everywhere
+from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_group, by_member
 from esopt_jax.rollouts.keys import environment_seeds
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
@@ -62,7 +62,7 @@ def make_stage(
     rollout: RolloutConfig,
     es: ESConfig,
 ) -> Stage:
-    """The stage of a config. On a mesh, `es.members_per_pass` counts over all devices, rounded up to fill them."""
+    """The stage of a config. `es.members_per_pass` counts over the whole mesh, rounded up to fill it."""
     members = es.members_per_pass or es.population_size
     return Stage(
         engine=engine,
@@ -71,7 +71,7 @@ def make_stage(
         pool=pool,
         limits=Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens),
         episodes_per_case=rollout.episodes_per_case,
-        members_per_pass=_round_up(members, engine.devices),
+        members_per_pass=_round_up(members, engine.shares),
         views=_make_views(engine, model, es),
     )
 
@@ -103,19 +103,24 @@ def rollout_population(
         `[len(members)][len(cases) * episodes_per_case]`, the repeats of a case side by side.
     """
     found: list[list[Trajectory]] = []
-    size, mesh = stage.members_per_pass, stage.engine.mesh
-    master = everywhere(master, mesh)
+    size, engine = stage.members_per_pass, stage.engine
+    masters = engine.spread(master)
     for first in range(0, len(members), size):
         playing = list(members[first : first + size])
         idle = size - len(playing)
-        ids = by_member(np.array(playing + playing[-1:] * idle, np.int32), mesh)
-        with stage.engine.within():
-            view = stage.views(np.uint32(seed), np.uint32(generation), ids, master, np.float32(sigma))
+        ids = np.array(playing + playing[-1:] * idle, np.int32)
+
+        def view(_: int, master: Master, members: np.ndarray) -> View:
+            return stage.views(
+                np.uint32(seed), np.uint32(generation), by_member(members, engine.mesh), master, np.float32(sigma)
+            )
+
+        views = engine.each(view, masters, by_group(ids, len(engine.groups)))
         plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
         columns = len(plays[0])
         rows = _seated([play for row in plays for play in row], stage, seed, generation)
         trajectories = _play(
-            stage, view, rows, (size, columns), sampling=sampling, seed=seed, generation=generation, batched=True
+            stage, views, rows, (size, columns), sampling=sampling, seed=seed, generation=generation, batched=True
         )
         found += [trajectories[i * columns : (i + 1) * columns] for i in range(len(playing))]
     return found
@@ -150,18 +155,18 @@ def rollout_model(
         `[len(cases) * repeats]`, the repeats of a case side by side.
     """
     plays = _plays(member, cases, repeats)
-    view = everywhere(view, stage.engine.mesh)
-    devices = stage.engine.devices
-    per_device = -(-min(rows or len(plays), len(plays)) // devices)
-    size = per_device * devices
+    views = stage.engine.spread(view)
+    shares = stage.engine.shares
+    each = -(-min(rows or len(plays), len(plays)) // shares)
+    size = each * shares
     found: list[Trajectory] = []
     for first in range(0, len(plays), size):
         episodes = _seated(plays[first : first + size], stage, seed, generation)
         found += _play(
             stage,
-            view,
+            views,
             episodes,
-            (devices, per_device),
+            (shares, each),
             sampling=sampling,
             seed=seed,
             generation=generation,
@@ -187,12 +192,12 @@ def _seated(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) 
 
 
 def _play(
-    stage: Stage, view: View, episodes: Sequence[Episode], shape: tuple[int, int], **kwargs: Any
+    stage: Stage, views: Sequence[View], episodes: Sequence[Episode], shape: tuple[int, int], **kwargs: Any
 ) -> list[Trajectory]:
     """Play `episodes` on the first rows of a device batch of `shape`; the other rows are idle."""
     idle = [None] * (shape[0] * shape[1] - len(episodes))
     seats = [*episodes, *idle]
-    policy = DevicePolicy(stage.engine, view, seats, shape, **kwargs)
+    policy = DevicePolicy(stage.engine, views, seats, shape, **kwargs)
     played = play(
         policy,
         stage.environment,

@@ -21,7 +21,7 @@ from esopt_jax.core.update import Update, UpdateStats, make_update
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model, open_model
 from esopt_jax.models.lora import with_adapters
-from esopt_jax.models.sharding import make_mesh
+from esopt_jax.models.sharding import make_mesh, member_groups
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History
 from esopt_jax.types import Master, Specs
@@ -57,12 +57,12 @@ class Restored:
 def base_model(path: str | Path, es: ESConfig, mesh: tuple[int, int] = (1, 1)) -> Model:
     """The base of a run, its weights still on the disk; with the adapters that its scope asks for.
 
-    On a mesh (1, n) each device will read its part of them.
+    Where the mesh splits the model, the devices of its first group will read their parts of them.
 
     Raises:
         EsoptError: it cannot be had, or has no leaf in the scope.
     """
-    place = make_mesh(mesh) if mesh[1] > 1 else None
+    place = next(iter(member_groups(make_mesh(mesh))), None)
     model = with_adapters(open_model(path, place), es.scope, seed=es.seed, mesh=place)
     tuned_specs(model.specs, es.scope)
     return model

@@ -50,7 +50,15 @@ def make_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def make_model(folder: Path, *, width: int = 16, layers: int = 2, seed: int = 0, std: float = 0.3) -> Model:
+def make_model(
+    folder: Path,
+    *,
+    width: int = 16,
+    layers: int = 2,
+    delta_heads: tuple[int, int] = (1, 3),
+    seed: int = 0,
+    std: float = 0.3,
+) -> Model:
     """A random model with the vocabulary of the tokenizer in `folder`, padded to 128; layers alternate their kind."""
     arch = Qwen35(
         vocab_size=128,
@@ -61,8 +69,8 @@ def make_model(folder: Path, *, width: int = 16, layers: int = 2, seed: int = 0,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=width // 2,
-        linear_num_key_heads=1,
-        linear_num_value_heads=3,
+        linear_num_key_heads=delta_heads[0],
+        linear_num_value_heads=delta_heads[1],
         linear_key_head_dim=8,
         linear_value_head_dim=6,
         linear_conv_kernel_dim=4,

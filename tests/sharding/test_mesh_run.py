@@ -1,4 +1,7 @@
-"""A run whose model is split over two devices is the run of one, but for the last bits of sums over both."""
+"""A run whose model is split over two devices is the run of one, but for the last bits of sums over both.
+
+Two groups of two devices that share the population are the run of one such group, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ def config(mesh):
 
 one = train(config((1, 1)), place / "one")
 two = train(config((1, 2)), place / "two")
+groups = train(config((2, 2)), place / "groups")
 
 def at(moment):
     if moment == Moment.BEFORE_APPLIED and (place / "killed" / "checkpoints" / "after_00001").exists():
@@ -49,10 +53,11 @@ moved = max(float(np.abs(np.asarray(theirs[p]) - np.asarray(base[p])).max()) for
 found = {
     "devices": jax.device_count(),
     "cut": sum(not leaf.is_fully_replicated for leaf in jax.tree.leaves(two.restore(1)[0].master)),
-    "fitness": [[r.fitness.tolist() for r in run.history().records] for run in (one, two)],
-    "results": [[run.summary[k] for k in ("base", "final")] for run in (one, two)],
+    "fitness": [[r.fitness.tolist() for r in run.history().records] for run in (one, two, groups)],
+    "results": [[run.summary[k] for k in ("base", "final")] for run in (one, two, groups)],
     "off": max(float(np.abs(np.asarray(ours[p]) - np.asarray(theirs[p])).max()) for p in base) / moved,
-    "verdict": two.replay().verdict,
+    "alike": groups.summary["digest"] == two.summary["digest"],
+    "verdicts": [run.replay().verdict for run in (two, groups)],
     "adapted": [adapted.summary["status"], len(text), (place / "exported" / "model.safetensors").exists()],
     "resumed": resumed.summary["digest"] == two.summary["digest"],
 }
@@ -61,14 +66,14 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("plan", ["full", pytest.param("low_rank", marks=pytest.mark.slow)])
-def test_two_devices_train_as_one(plan, tmp_path):
+def test_two_devices_and_two_groups_of_two_train_as_one(plan, tmp_path):
     env = {**os.environ, "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"}
     command = [sys.executable, "-c", SCRIPT, plan, str(tmp_path)]
     done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["devices"] == 4 and found["cut"] > 20
-    assert found["fitness"][0] == found["fitness"][1] and found["results"][0] == found["results"][1]
-    assert found["off"] < 1e-5
+    assert found["fitness"] == [found["fitness"][0]] * 3 and found["results"] == [found["results"][0]] * 3
+    assert found["off"] < 1e-5 and found["alike"]
     assert found["adapted"] == ["finished", 1, True]
-    assert found["verdict"] == "equal" and found["resumed"]
+    assert found["verdicts"] == ["equal", "equal"] and found["resumed"]

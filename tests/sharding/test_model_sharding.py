@@ -39,7 +39,11 @@ LLAMA = COMMON | {
     "tie_word_embeddings": False,
     "rope_theta": 1e4,
 }
-CASES = {"qwen": (QWEN, (1, 4)), "llama": (LLAMA, (1, 2))}
+CASES = {
+    "qwen": (QWEN, (1, 4)),
+    "llama": (LLAMA, (1, 2)),
+    "uneven": (QWEN | {"num_key_value_heads": 2}, (1, 4)),
+}
 SCRIPT = r"""
 import json, re, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -96,7 +100,7 @@ with jax.set_mesh(mesh):
     found["finite"] = all(bool(np.isfinite(x).all()) for x in gradient.values())
     found["moving"] = min(float(np.abs(x).max()) for x in gradient.values())
 refusals = []
-odd = leaf_specs(parse_architecture(config | dict(num_key_value_heads=1)))
+odd = leaf_specs(parse_architecture(config | dict(intermediate_size=33)))
 for call in (lambda: make_mesh((2, 4)), lambda: [leaf_sharding(s, mesh) for s in odd]):
     try:
         call()
@@ -120,7 +124,7 @@ def found(request):
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout)
     assert found["devices"] == 4
-    return found
+    return found | {"name": request.param}
 
 
 def test_logits_are_those_of_one_device(found):
@@ -129,14 +133,11 @@ def test_logits_are_those_of_one_device(found):
 
 
 def test_every_weight_but_the_norms_is_split(found):
-    assert {path.rsplit(".", 2)[-2] for path in found["whole"]} <= {
-        "norm",
-        "q_norm",
-        "k_norm",
-        "input_layernorm",
-        "post_attention_layernorm",
-    }
-    assert "model" in found["cache"]
+    norms = {"norm", "q_norm", "k_norm", "input_layernorm", "post_attention_layernorm"}
+    uneven = {"q_proj", "k_proj", "v_proj", "o_proj"} if found["name"] == "uneven" else set()
+    whole = {path.rsplit(".", 2)[-2] for path in found["whole"]}
+    assert whole - norms == uneven
+    assert ("model" in found["cache"]) is not bool(uneven)
 
 
 @pytest.mark.parametrize("program", ["prefill", "step"])
@@ -150,6 +151,6 @@ def test_every_leaf_has_a_finite_gradient(found):
 
 
 def test_meshes_that_do_not_fit_are_refused(found):
-    devices, heads = found["refusals"]
+    devices, odd = found["refusals"]
     assert "train.mesh is [2, 4], which needs 8 devices; 4 found" in devices
-    assert "does not divide over" in heads and "use a smaller second number in train.mesh" in heads
+    assert "axis of 33, which does not divide over" in odd and "use a smaller second number in train.mesh" in odd
