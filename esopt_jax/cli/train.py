@@ -6,6 +6,7 @@ import argparse
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,16 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         metavar="0..4",
         help="run several values of es.seed one after the other, in --run-dir/seed-N; given again, it goes on",
     )
+    parser.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="start one of several processes that share the population; HOST is that of process 0",
+    )
+    parser.add_argument("--processes", type=int, metavar="N", help="with --coordinator: how many there are")
+    parser.add_argument("--process", type=int, metavar="I", help="with --coordinator: which this one is, from 0")
+    parser.add_argument(
+        "--cluster", action="store_true", help="the same under SLURM's srun or Open MPI, which tell who the others are"
+    )
 
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:
@@ -59,13 +70,34 @@ def run(args: argparse.Namespace) -> int:
 
     with stop_signals() as stop:  # from the first moment to the last; the run itself has more to say about a stop
         try:
-            return _run(args)
+            with _with_others(args):
+                return _run(args)
         except StoppedError:
             raise
         except BaseException as fault:
             if (signalled := stop.error()) is None:
                 raise
             raise signalled from fault
+
+
+def _with_others(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Join the other processes, if the command says that there are some."""
+    named = (args.coordinator, args.processes, args.process)
+    if not args.cluster and named == (None, None, None):
+        return nullcontext()
+    if args.seeds is not None:
+        raise EsoptError("--seeds runs in one process; start the seeds one by one")
+    if args.cluster and named != (None, None, None):
+        raise EsoptError("--cluster finds out what --coordinator, --processes and --process say; leave these out")
+    if not args.cluster:
+        if None in named or not 0 <= args.process < args.processes:
+            raise EsoptError("give --coordinator HOST:PORT, --processes N and --process I, with I in 0 .. N-1")
+        host, _, port = args.coordinator.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise EsoptError(f"--coordinator is {args.coordinator!r}; it must be HOST:PORT, such as node17:4321")
+    from esopt_jax.rollouts.processes import joined
+
+    return joined(*named)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -84,7 +116,8 @@ def _run(args: argparse.Namespace) -> int:
             raise EsoptError("--seeds needs --run-dir, in which the same command, given again, finds what it has done")
         return _train_seeds(args.seeds, config, args.run_dir)
     run_dir = args.run_dir or next_run_dir(config.preset)
-    check_run_dir(run_dir)
+    if not (args.cluster or args.coordinator):  # with others it may be theirs already
+        check_run_dir(run_dir)
 
     from esopt_jax.training.compile_cache import use_compile_cache
     from esopt_jax.training.loop import train
@@ -115,7 +148,13 @@ def _train_seeds(seeds: str, config: Any, root: Path) -> int:
 
 
 def _finish(work: Callable[[], Run], run_dir: Path) -> int:
-    """Run, draw the curve whatever comes of it, and print the result."""
+    """Run, draw the curve whatever comes of it, and print the result; of several processes only the first shows any."""
+    from esopt_jax.rollouts.processes import is_owner
+
+    if not is_owner():
+        logging.getLogger("esopt_jax").setLevel(logging.WARNING)
+        work()
+        return 0
     try:
         result = work()
     except StoppedError:

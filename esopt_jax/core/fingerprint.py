@@ -28,7 +28,7 @@ def fingerprint() -> str:
     """
     draw = sample_noise(noise_key(0, 0, 0), _PROBE)
     product = _product(draw)
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     names = (NOISE_SPEC, version("jaxlib"), device.platform, device.device_kind, device.client.platform_version)
     found = hashlib.blake2s("|".join(map(str, names)).encode(), digest_size=8)
     for x in (draw, product):

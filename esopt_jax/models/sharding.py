@@ -29,16 +29,23 @@ WHOLE_IF_UNEVEN = ("kv_heads",)
 
 
 def make_mesh(shape: tuple[int, int]) -> Mesh:
-    """A mesh of `shape` = (member, model) over the first devices, with explicit axes.
+    """A mesh of `shape` = (member, model) over the first devices, with explicit axes; of several processes, this one's.
 
     Raises:
-        EsoptError: fewer devices than the mesh needs.
+        EsoptError: fewer devices than the mesh needs, or groups that cannot be dealt out evenly to the processes.
     """
-    needed, found = shape[0] * shape[1], jax.device_count()
+    (groups, width), processes = shape, jax.process_count()
+    if groups % processes:
+        raise EsoptError(
+            f"train.mesh is {list(shape)} for {processes} processes, whose share of the {groups} groups is not even; "
+            f"use a multiple of {processes} as its first number"
+        )
+    needed, found = groups * width, jax.local_device_count() * processes
     if needed > found:
         raise EsoptError(f"train.mesh is {list(shape)}, which needs {needed} devices; {found} found")
-    devices = jax.devices()[:needed]
-    return jax.make_mesh(shape, (MEMBER, MODEL), axis_types=(AxisType.Explicit, AxisType.Explicit), devices=devices)
+    own = (groups // processes, width)
+    devices = jax.local_devices()[: own[0] * width]
+    return jax.make_mesh(own, (MEMBER, MODEL), axis_types=(AxisType.Explicit, AxisType.Explicit), devices=devices)
 
 
 def member_groups(mesh: Mesh) -> tuple[Mesh, ...]:
@@ -59,10 +66,11 @@ def on_mesh(tree: T, mesh: Mesh) -> T:
 
 
 def mesh_here(shape: tuple[int, int]) -> tuple[int, int]:
-    """`shape` where there are devices for it; else one device, which is logged."""
-    if shape[0] * shape[1] <= jax.device_count():
-        return shape
-    log.warning("train.mesh is %s, which needs more devices than the %d here: using one", shape, jax.device_count())
+    """One group of `shape`, which is all that weights need, where there are devices for it; else one device, logged."""
+    found = jax.local_device_count()
+    if shape[1] <= found:
+        return (1, shape[1])
+    log.warning("train.mesh is %s, a group of which has more devices than the %d here: using one", shape, found)
     return (1, 1)
 
 

@@ -25,6 +25,7 @@ from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
 from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_group, by_member
 from esopt_jax.rollouts.keys import environment_seeds
+from esopt_jax.rollouts.processes import of_all, share
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
 
@@ -39,7 +40,7 @@ BASE = -1
 class Stage:
     """What does not change between rollouts: device programs, environment, chat, host threads and limits.
 
-    `views(seed, generation, members, master, sigma)` makes the view of a pass.
+    `members_per_pass` are those of this process; `views(seed, generation, members, master, sigma)` makes their view.
     """
 
     engine: Engine
@@ -63,7 +64,7 @@ def make_stage(
     es: ESConfig,
 ) -> Stage:
     """The stage of a config. `es.members_per_pass` counts over the whole mesh, rounded up to fill it."""
-    members = es.members_per_pass or es.population_size
+    members, processes = es.members_per_pass or es.population_size, jax.process_count()
     return Stage(
         engine=engine,
         environment=environment,
@@ -71,7 +72,7 @@ def make_stage(
         pool=pool,
         limits=Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens),
         episodes_per_case=rollout.episodes_per_case,
-        members_per_pass=_round_up(members, engine.shares),
+        members_per_pass=_round_up(members, engine.shares * processes) // processes,
         views=_make_views(engine, model, es),
     )
 
@@ -87,7 +88,7 @@ def rollout_population(
     members: Sequence[int],
     sampling: Sampling,
 ) -> list[list[Trajectory]]:
-    """Let every member play every case.
+    """Let every member play every case; several processes share the members, and each gets the episodes of all.
 
     Args:
         stage: everything fixed.
@@ -101,12 +102,16 @@ def rollout_population(
 
     Returns:
         `[len(members)][len(cases) * episodes_per_case]`, the repeats of a case side by side.
+
+    Raises:
+        StoppedError: another process failed, or is gone.
     """
-    found: list[list[Trajectory]] = []
-    size, engine = stage.members_per_pass, stage.engine
+    found: list[Trajectory] = []
+    size, engine, own = stage.members_per_pass, stage.engine, share(members)
+    columns = len(cases) * stage.episodes_per_case
     masters = engine.spread(master)
-    for first in range(0, len(members), size):
-        playing = list(members[first : first + size])
+    for first in range(0, len(own), size):
+        playing = list(own[first : first + size])
         idle = size - len(playing)
         ids = np.array(playing + playing[-1:] * idle, np.int32)
 
@@ -117,13 +122,12 @@ def rollout_population(
 
         views = engine.each(view, masters, by_group(ids, len(engine.groups)))
         plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
-        columns = len(plays[0])
         rows = _seated([play for row in plays for play in row], stage, seed, generation)
-        trajectories = _play(
+        found += _play(
             stage, views, rows, (size, columns), sampling=sampling, seed=seed, generation=generation, batched=True
         )
-        found += [trajectories[i * columns : (i + 1) * columns] for i in range(len(playing))]
-    return found
+    episodes = of_all(found)
+    return [episodes[i * columns : (i + 1) * columns] for i in range(len(members))]
 
 
 def rollout_model(
@@ -138,7 +142,7 @@ def rollout_model(
     generation: int = 0,
     member: int = BASE,
 ) -> list[Trajectory]:
-    """Let one model play every case `repeats` times.
+    """Let one model play every case `repeats` times; several processes share the episodes, and each gets all.
 
     Args:
         stage: everything fixed.
@@ -147,7 +151,7 @@ def rollout_model(
         seed: of the evaluation, for sampling and environments.
         sampling: numbers and flags.
         repeats: episodes per case.
-        rows: episodes at once; 0 for all.
+        rows: episodes at once, over all processes; 0 for all.
         generation: folded into keys and recorded; evaluations leave it at 0, so that all runs are judged alike.
         member: recorded.
 
@@ -157,11 +161,11 @@ def rollout_model(
     plays = _plays(member, cases, repeats)
     views = stage.engine.spread(view)
     shares = stage.engine.shares
-    each = -(-min(rows or len(plays), len(plays)) // shares)
-    size = each * shares
+    each = -(-min(rows or len(plays), len(plays)) // (shares * jax.process_count()))
+    size, own = each * shares, share(plays)
     found: list[Trajectory] = []
-    for first in range(0, len(plays), size):
-        episodes = _seated(plays[first : first + size], stage, seed, generation)
+    for first in range(0, len(own), size):
+        episodes = _seated(own[first : first + size], stage, seed, generation)
         found += _play(
             stage,
             views,
@@ -172,7 +176,7 @@ def rollout_model(
             generation=generation,
             batched=False,
         )
-    return found
+    return of_all(found)
 
 
 def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:

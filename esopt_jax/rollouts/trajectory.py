@@ -41,14 +41,19 @@ def from_record(record: dict[str, Any]) -> Trajectory:
     return Trajectory(**{**_with_nan(record), "turns": turns})
 
 
+def to_line(trajectory: Trajectory) -> bytes:
+    """The record as a line of JSON."""
+    line = json.dumps(to_record(trajectory), default=_plain, allow_nan=False, ensure_ascii=False)
+    return line.encode(errors="backslashreplace") + b"\n"  # a lone surrogate becomes its JSON escape
+
+
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
     """Write a `.jsonl.gz` file; a reader sees all of it or none. Equal episodes give equal bytes."""
     path.parent.mkdir(exist_ok=True)  # but not the run folder, should that have vanished
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         for trajectory in trajectories:
-            line = json.dumps(to_record(trajectory), default=_plain, allow_nan=False, ensure_ascii=False)
-            file.write(line.encode(errors="backslashreplace") + b"\n")  # a lone surrogate becomes its JSON escape
+            file.write(to_line(trajectory))
     os.replace(partial, path)
 
 

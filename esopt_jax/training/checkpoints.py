@@ -16,11 +16,14 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 
 from esopt_jax.core.digest import digest
 from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.rollouts.processes import count, index
 from esopt_jax.training.jsonl import read_json, write_json
 from esopt_jax.training.moments import At, Moment, pass_by
 from esopt_jax.types import Master
@@ -133,20 +136,29 @@ def _check_space(where: Path, master: Master) -> None:
 
 
 def _write_weights(folder: Path, master: Master, at: At) -> None:
-    import orbax.checkpoint as ocp
-
-    with ocp.StandardCheckpointer() as checkpointer:
+    with _checkpointer() as checkpointer:
+        if count() > 1:  # orbax takes an array that only this process holds for a part of one
+            master = jax.tree.map(np.asarray, master)
         checkpointer.save(folder.absolute(), master)
         at(Moment.CHECKPOINT)  # it writes in the background
         checkpointer.wait_until_finished()
 
 
 def _read_weights(folder: Path, like: Master) -> Master:
-    import orbax.checkpoint as ocp
-
-    with ocp.StandardCheckpointer() as checkpointer:
+    with _checkpointer() as checkpointer:
         master: Master = checkpointer.restore(folder.absolute(), like)
     return master
+
+
+def _checkpointer() -> Any:
+    """Orbax's, which waits for no other process: each has all the weights."""
+    import orbax.checkpoint as ocp
+
+    if count() == 1:
+        return ocp.StandardCheckpointer()
+    me = index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me}, barrier_sync_key_prefix=str(me))
+    return ocp.StandardCheckpointer(multiprocessing_options=alone)
 
 
 def _check_sums(folder: Path) -> None:

@@ -50,7 +50,7 @@ def _main() -> None:
     from esopt_jax.config import Config
     from esopt_jax.training.platform_record import platform_record
 
-    memory = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.devices()]
+    memory = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.local_devices()]
     jax.block_until_ready(jax.jit(lambda x: x @ x)(jnp.ones((8, 8))))  # a driver may be found and not work
     del os.environ[_PREALLOCATE]
     if own is not None:

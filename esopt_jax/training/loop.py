@@ -16,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from esopt_jax.config import Config, to_yaml
+from esopt_jax.config import Config, config_hash, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
 from esopt_jax.core.update import Update
+from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.models.save import save_params
+from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
 from esopt_jax.training.commit import apply, confirm, write_down
@@ -30,6 +32,7 @@ from esopt_jax.training.history import header_row
 from esopt_jax.training.jsonl import write_json
 from esopt_jax.training.ledger import Ledger, open_ledger
 from esopt_jax.training.metrics import memory_metrics, rollout_metrics
+from esopt_jax.training.mirror import own_folder, quiet
 from esopt_jax.training.moments import At, Moment, pass_by
 from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
@@ -70,15 +73,18 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
     """
     started = time.perf_counter() if started is None else started
     run_dir = next_run_dir(config.preset) if run_dir is None else Path(run_dir)
-    check_run_dir(run_dir)
-    check_monitor(config)
-    use_numerics(config)
-    with stops() as stop:
+    with stops() as stop, peers_told(), own_folder(run_dir) as place:
+        check_run_dir(place)
+        check_monitor(config)
+        use_numerics(config)
+        if not agreed(config_hash(config)):
+            raise EsoptError("the processes of this run have different configs; start all with the same command")
+        config = quiet(config)
         environment, model = load_parts(config)
         master = base_master(model, config.es)
         model = dataclasses.replace(model, params={})  # the master may share its arrays, and each update donates them
         base, mark = digest(master), fingerprint()
-        with open_session(config, environment, model) as session, create_run_folder(run_dir, to_yaml(config)) as held:
+        with open_session(config, environment, model) as session, create_run_folder(place, to_yaml(config)) as held:
             folder, check_held = held
             ledger_of_run = open_ledger(
                 config,
@@ -93,10 +99,11 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
             with ledger_of_run as ledger:
                 ledger.history.write(header_row(config, base_digest=base, fingerprint=mark))
                 write_json(folder.env, platform_record(config))
-                return run_to_the_end(session, master, ledger, updates=0)
+                run_to_the_end(session, master, ledger, updates=0)
+    return Run(run_dir)
 
 
-def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates: int) -> Run:
+def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates: int) -> None:
     """Everything after the weights of `updates` generations are there, which are used up."""
     try:
         ledger.write_summary("running")
@@ -107,15 +114,14 @@ def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates:
         stop = as_stop(fault, ledger.stop)
         if stop is None:
             raise
-        hint = f"(what there was is in {str(ledger.folder.path)!r}; --resume goes on with it)"
+        hint = f" (what there was is in {str(ledger.folder.path)!r}; --resume goes on with it)" if is_owner() else ""
         try:
             ledger.write_summary("stopped", str(stop))
         except OSError as second:
             log.warning("the summary cannot be written: %s", second.strerror)
-        raise type(stop)(f"{stop} {hint}") from fault
+        raise type(stop)(f"{stop}{hint}") from fault
     finally:
         master.clear()  # its arrays, whoever still holds it
-    return Run(ledger.folder.path)
 
 
 def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
@@ -133,7 +139,8 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
         for index in range(updates, total):
             master = _generation(session, master, ledger, index, update, report)
             _settle(session, master, ledger, index + 1)
-    save_params(folder.final, master, session.model, replace=True)
+    if is_owner():
+        save_params(folder.final, master, session.model, replace=True)
     master.clear()  # to make room for the base
     if config.eval.best_random:
         score_best_random(session, ledger)
@@ -150,6 +157,8 @@ def _generation(session: Session, master: Master, ledger: Ledger, index: int, up
     played = rollout_metrics(generation, abandoned=abandoned)
     write_down(record, played, folder=ledger.folder, history=ledger.history, at=ledger.at)
     master, done = apply(record, master, seed=session.config.es.seed, update=update, at=ledger.at)
+    if not agreed(done.digest):
+        raise StoppedError(f"the processes' weights differ after generation {index + 1}: their devices are not alike")
     confirm(record, done, history=ledger.history, at=ledger.at)
     compile_s = ledger.clock.seconds - compiled
     row = ledger.write_metrics({**played, **done.metrics, "time/compile_s": compile_s, **memory_metrics()})
@@ -163,7 +172,8 @@ def _generation(session: Session, master: Master, ledger: Ledger, index: int, up
 def _settle(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
     """What is due after so many updates and not there yet: a checkpoint, evaluations."""
     train, total, root = session.config.train, session.config.es.generations, ledger.folder.checkpoints
-    if _due(train.checkpoint_every, updates, total) and updates and updates not in saved_checkpoints(root):
+    due = _due(train.checkpoint_every, updates, total) and updates and updates not in saved_checkpoints(root)
+    if due and is_owner():
         save_checkpoint(root, master, updates=updates, keep=train.keep_checkpoints, at=ledger.at)
     if updates in (0, total) or (session.config.eval.every and updates % session.config.eval.every == 0):
         score_weights(session, master, ledger, updates)

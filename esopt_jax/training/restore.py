@@ -75,9 +75,10 @@ def base_master(model: Model, es: ESConfig) -> Master:
     their device, as those of a checkpoint are: programs of a new run and of one that goes on are then the same.
     """
     master: Master = {}
+    device = jax.local_devices()[0]
     for spec in model.specs:
         leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
-        master[spec.path] = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, jax.devices()[0]), leaf)
+        master[spec.path] = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, device), leaf)
     return master
 
 
@@ -134,7 +135,7 @@ def restore(
         del master  # not two copies at a time
         found, start, unusable = _newest_checkpoint(checkpoints, history, updates, shapes)
         master, mark = (base_master(model, es), mark) if found is None else (found, history.digests[start - 1])
-    same = es.plan == "full" or mesh == history.header.mesh
+    same = es.plan == "full" or mesh[1] == history.header.mesh[1]
     exact, stats = True, None
     steps = replay(history.records[start:updates], master, seed=es.seed, update=run_update(model.specs, es))
     began, seconds = time.perf_counter(), 0.0

@@ -15,6 +15,8 @@ from pathlib import Path
 from esopt_jax.config import config_hash, to_yaml
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
+from esopt_jax.errors import StoppedError
+from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.training.checkpoints import set_aside, tidy
 from esopt_jax.training.commit import Commit, confirm
 from esopt_jax.training.history import header_row, resumed_row
@@ -25,13 +27,14 @@ from esopt_jax.training.left_behind import LeftBehind, agreed_config, read_left_
 from esopt_jax.training.lock import run_lock
 from esopt_jax.training.loop import run_to_the_end
 from esopt_jax.training.metrics import memory_metrics, record_metrics, update_metrics
+from esopt_jax.training.mirror import own_copy, quiet
 from esopt_jax.training.moments import At, pass_by
 from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.restore import Restored, base_master, restore
 from esopt_jax.training.run import Run
-from esopt_jax.training.run_folder import open_run_folder
+from esopt_jax.training.run_folder import RunFolder, open_run_folder
 from esopt_jax.training.session import load_parts, open_session
 from esopt_jax.training.stopping import stops
 
@@ -64,10 +67,11 @@ def resume(
         2
     """
     started = time.perf_counter() if started is None else started
-    folder = open_run_folder(Path(run_dir))
-    with stops() as stop, run_lock(folder.lock) as held:
+    shared = open_run_folder(Path(run_dir))
+    with stops() as stop, peers_told(), own_copy(shared.path) as place, run_lock(RunFolder(place).lock) as held:
+        folder = RunFolder(place)
         left = read_left_behind(folder)
-        config = agreed_config(left, overrides)
+        config = quiet(agreed_config(left, overrides))
         check_monitor(config)
         use_numerics(config)
         environment, model = load_parts(config)
@@ -81,8 +85,10 @@ def resume(
             updates=len(history.records),
             fingerprint=mark,
             mesh=config.train.mesh,
-            checkpoints=folder.checkpoints,
+            checkpoints=shared.checkpoints,
         )
+        if not agreed(restored.digest):  # and nothing changes before all have read what they need
+            raise StoppedError("the weights that the processes went on from differ: their devices are not alike")
         stop.check()  # a signal can make a checkpoint look unusable
         log.info("%s: %s", folder.path, _describe(restored))
         model = dataclasses.replace(model, params={})
@@ -103,10 +109,12 @@ def resume(
                     ledger.history.write(header)
                 _note_changes(ledger, history)
                 _catch_up(ledger, history, restored, left)
-                for updates in restored.unusable:
-                    set_aside(folder.checkpoints, updates)
-                tidy(folder.checkpoints, updates=restored.updates, keep=config.train.keep_checkpoints)
-                return run_to_the_end(session, restored.master, ledger, updates=restored.updates)
+                if is_owner():
+                    for updates in restored.unusable:
+                        set_aside(folder.checkpoints, updates)
+                    tidy(folder.checkpoints, updates=restored.updates, keep=config.train.keep_checkpoints)
+                run_to_the_end(session, restored.master, ledger, updates=restored.updates)
+    return Run(shared.path)
 
 
 def _describe(restored: Restored) -> str:
