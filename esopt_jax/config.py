@@ -116,7 +116,10 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Where and how the programs run. `mesh` is (member, model).
+    """Where and how the programs run.
+
+    `mesh` is (groups, devices of a group): a group holds one model, split over its devices, and plays its share of the
+    members. Several processes share the groups.
 
     A checkpoint is written every `checkpoint_every` generations (0: never; the history alone rebuilds the weights) and
     the last `keep_checkpoints` are kept. `matmul_precision` is JAX's for float32 products on accelerators;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -47,7 +48,9 @@ def joined(coordinator: str | None = None, processes: int | None = None, process
     """
     jax.config.update("jax_enable_recoverability", True)  # else the end of one process aborts all others
     try:
-        jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=30)
+        jax.distributed.initialize(
+            coordinator, processes, process, local_device_ids=_devices_of_the_node(), heartbeat_timeout_seconds=30
+        )
     except (ValueError, RuntimeError) as fault:
         raise EsoptError(f"cannot join the other processes: {_first_line(fault)}") from fault
     try:
@@ -57,6 +60,14 @@ def joined(coordinator: str | None = None, processes: int | None = None, process
         while is_owner() and len(_live()) > 1 and time.monotonic() < deadline:  # they speak through this one
             time.sleep(0.1)
         jax.distributed.shutdown()
+
+
+def _devices_of_the_node() -> list[int] | None:
+    """All GPUs that SLURM gave to the only task of a node; JAX would take the first alone. None leaves it to JAX."""
+    tasks, nodes, gpus = (
+        os.environ.get(name) for name in ("SLURM_NTASKS", "SLURM_STEP_NUM_NODES", "CUDA_VISIBLE_DEVICES")
+    )
+    return list(range(len(gpus.split(",")))) if gpus and tasks is not None and tasks == nodes else None
 
 
 def count() -> int:

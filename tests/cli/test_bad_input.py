@@ -103,3 +103,25 @@ def test_run_folder_below_a_regular_file(esopt, tmp_path):
     (tmp_path / "file").touch()
     code, err = esopt(run_dir="file/out")
     assert (code, err.count("\n")) == (2, 1) and "which is not a folder" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--coordinator", "host:1"], "give --coordinator HOST:PORT, --processes N and --process I"),
+        (["--processes", "2", "--process", "0"], "give --coordinator HOST:PORT"),
+        (["--coordinator", "host:1", "--processes", "2", "--process", "2"], "with I in 0 .. N-1"),
+        (["--coordinator", "host", "--processes", "2", "--process", "0"], "'host'; it must be HOST:PORT"),
+        (["--coordinator", "host:99999", "--processes", "2", "--process", "0"], "'host:99999'; it must be HOST:PORT"),
+        (["--cluster", "--processes", "2"], "leave these out"),
+        (["--cluster", "--seeds", "0..1"], "--seeds runs in one process"),
+        (["--cluster"], "cannot join the other processes: "),
+    ],
+)
+def test_other_processes_that_cannot_be(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["train", "smoke", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and not list(tmp_path.iterdir())
