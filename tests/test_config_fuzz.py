@@ -237,9 +237,7 @@ ALLOWED = {
     "rollout.thinking": lambda v: type(v) is bool,
     "model.dtype": lambda v: v in ("float32", "bfloat16"),
     "eval.every": lambda v: whole(v, 0),
-    "train.mesh": lambda v: (
-        type(v) in (list, tuple) and len(v) == 2 and all(whole(n, 1, 10**100) for n in v) and 1 in v
-    ),
+    "train.mesh": lambda v: type(v) in (list, tuple) and len(v) == 2 and all(whole(n, 1, 10**100) for n in v),
     "train.keep_checkpoints": lambda v: whole(v, 1),
     "log.progress": lambda v: v is None or v in ("auto", "rich", "plain", "none"),
 }
