@@ -63,6 +63,10 @@ class ESConfig:
 class RolloutConfig:
     """How a member plays. `cases` is the number of tasks a generation draws, the same for every member.
 
+    A member plays `slots` episodes at once (0: all); one that ends makes room for the next. Replies are written in
+    pieces of `segment` tokens, between which rows that have replied leave and rows that are ready join (0: all rows
+    wait for each other). Neither changes what is played.
+
     `presence_penalty_scope`: `generated` counts the completion's tokens only (vLLM, OpenAI); `all` counts the prompt's
     too, as the published runs did. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 are off.
     """
@@ -82,6 +86,8 @@ class RolloutConfig:
     presence_penalty_scope: Literal["generated", "all"] = "generated"
     thinking: bool = False
     common_random_numbers: bool = True
+    slots: int = 0
+    segment: int = 0
     step_timeout_s: float = 60.0
     step_retries: int = 1
     workers: int = 8

@@ -71,6 +71,8 @@ def problems(config: Config) -> list[str]:
         "rollout.repetition_penalty",
         "above 0",
     )
+    check(rollout.slots >= 0, "rollout.slots", "0 (all episodes of a member) or more")
+    check(rollout.segment >= 0, "rollout.segment", "0 (whole replies) or more tokens")
     check(rollout.step_timeout_s > 0, "rollout.step_timeout_s", "above 0 seconds")
     check(rollout.step_retries >= 0, "rollout.step_retries", "0 or more")
     check(ev.every >= 0, "eval.every", "0 (before and after only) or more")

@@ -86,6 +86,16 @@ def member_view(view: View, index: jax.Array | int) -> View:
     return {path: _member(leaf, index) for path, leaf in view.items()}
 
 
+def with_member(view: View, new: View, index: jax.Array | int) -> View:
+    """A population's view with another member at `index`; `new` is a view of that one. What `view` owned is donated.
+
+    Example:
+        >>> with_member({"b": jnp.zeros((2, 1))}, {"b": jnp.ones((1, 1))}, 1)["b"].tolist()
+        [[0.0], [1.0]]
+    """
+    return {path: _replaced(leaf, new[path], index) for path, leaf in view.items()}
+
+
 def materialize(view: View, specs: Specs) -> Params:
     """Dense float32 weights of one member's view, for tests and for exporting a member.
 
@@ -114,6 +124,23 @@ def _member(leaf: Any, index: jax.Array | int) -> Any:
             return leaf.base
         case _:
             return leaf[index]
+
+
+def _replaced(leaf: Any, new: Any, index: jax.Array | int) -> Any:
+    match leaf:
+        case Factored():  # the base is everybody's
+            left, right = _put(leaf.left, new.left, index), _put(leaf.right, new.right, index)
+            return Factored(leaf.base, left, right)
+        case Shared():
+            return leaf
+        case _:
+            return _put(leaf, new, index)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(members: jax.Array, one: jax.Array, index: jax.Array | int) -> jax.Array:
+    result: jax.Array = lax.dynamic_update_index_in_dim(members, one[0], index, 0)
+    return result
 
 
 @partial(jax.jit, static_argnames="form")

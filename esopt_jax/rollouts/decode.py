@@ -21,7 +21,6 @@ from jax import lax
 from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.cache import Cache, reset_rows
 from esopt_jax.models.registry import decode_step, init_cache, prefill
-from esopt_jax.rollouts.keys import Slots
 from esopt_jax.rollouts.sampler import Counts, Sampling, sample
 from esopt_jax.types import View
 
@@ -44,14 +43,12 @@ class DecodeSpec:
 class DecodeState:
     """All rows of a device between calls.
 
-    `cache` has leaves `[M, C, ...]`; `slots` says what each row plays; `keys: [M, C]` are its sampling keys of this
-    turn.
+    `cache` has leaves `[M, C, ...]`; `keys: [M, C]` are the rows' sampling keys of this turn.
     `tokens: [M, C, N]` int32 is the reply so far, `PAD` beyond `written: [M, C]`, the per-row cursor; `last: [M, C]`
     its newest token, not yet in the cache; `done: [M, C]`. `counts` is None unless penalties are on.
     """
 
     cache: Cache
-    slots: Slots
     keys: jax.Array
     tokens: jax.Array
     written: jax.Array
@@ -80,16 +77,14 @@ def init_state(
     members, rows = shape
     one = init_cache(spec.arch, rows, spec.capacity, dtype)
     cache = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), one)
-    zeros = jnp.zeros(shape, jnp.int32)
     keys = jax.random.wrap_key_data(jnp.zeros((*shape, 2), jnp.uint32), impl="threefry2x32")
     vocabulary = (*shape, spec.arch.vocab_size)
     return DecodeState(
         cache=cache,
-        slots=Slots(member=zeros, case=zeros, episode=zeros, turn=zeros),
         keys=keys,
         tokens=jnp.full((*shape, spec.max_new_tokens), PAD, jnp.int32),
-        written=zeros,
-        last=zeros,
+        written=jnp.zeros(shape, jnp.int32),
+        last=jnp.zeros(shape, jnp.int32),
         done=jnp.ones(shape, bool),
         counts=Counts(jnp.zeros(vocabulary, jnp.int32), jnp.zeros(vocabulary, bool)) if penalties else None,
     )
@@ -99,20 +94,18 @@ def start_turn(
     view: View,
     state: DecodeState,
     segment: Segment,
-    slots: Slots,
     keys: jax.Array,
     sampling: Sampling,
     *,
     spec: DecodeSpec,
     axes: Any,
 ) -> DecodeState:
-    """Read `segment` and sample the first token of every row that has one.
+    """Read `segment` and sample the first token of every row that has one; the others stay as they are.
 
     Args:
         view: leaves with a leading M axis where `axes` is 0.
         state: donated by the caller's jit.
-        segment: rows of length 0 keep their cache and are done at once.
-        slots: `[M, C]`, for the turn that starts.
+        segment: rows of length 0 are left alone, in the middle of a reply or not.
         keys: `[M, C]` typed, of that turn.
         sampling: numbers and flags.
         spec: static.
@@ -121,18 +114,16 @@ def start_turn(
     cache = jax.vmap(reset_rows)(state.cache, segment.fresh)
     read = partial(prefill, arch=spec.arch)
     logits, cache = jax.vmap(read, in_axes=(axes, 0, 0, 0))(view, cache, segment.tokens, segment.lengths)
-    empty = jnp.zeros_like(state.written)
+    starts = segment.lengths > 0
     state = state.replace(
         cache=cache,
-        slots=slots,
-        keys=keys,
-        tokens=jnp.full_like(state.tokens, PAD),
-        written=empty,
-        last=empty,
-        done=segment.lengths == 0,
+        keys=jnp.where(starts, keys, state.keys),
+        tokens=jnp.where(starts[..., None], PAD, state.tokens),
+        written=jnp.where(starts, 0, state.written),
+        done=state.done & ~starts,
         counts=_read_counts(state.counts, segment),
     )
-    return _emit(state, logits, sampling, spec)
+    return _emit(state, logits, starts, sampling, spec)
 
 
 def decode_segment(
@@ -147,14 +138,13 @@ def decode_segment(
     def body(carry: tuple[jax.Array, DecodeState]) -> tuple[jax.Array, DecodeState]:
         count, state = carry
         logits, cache = step(view, state.cache, state.last, ~state.done)
-        return count + 1, _emit(state.replace(cache=cache), logits, sampling, spec)
+        return count + 1, _emit(state.replace(cache=cache), logits, ~state.done, sampling, spec)
 
     return lax.while_loop(unfinished, body, (jnp.int32(0), state))[1]
 
 
-def _emit(state: DecodeState, logits: jax.Array, sampling: Sampling, spec: DecodeSpec) -> DecodeState:
-    """Sample from `logits: [M, C, V]` and append the token of every row that is not done."""
-    live = ~state.done
+def _emit(state: DecodeState, logits: jax.Array, live: jax.Array, sampling: Sampling, spec: DecodeSpec) -> DecodeState:
+    """Sample from `logits: [M, C, V]` and append the token of every row that is `live: [M, C]`."""
     token = sample(state.keys, logits, state.written, sampling, vocab_limit=spec.vocab_limit, counts=state.counts)
     here = (jnp.arange(spec.max_new_tokens) == state.written[..., None]) & live[..., None]
     written = state.written + live
@@ -163,7 +153,7 @@ def _emit(state: DecodeState, logits: jax.Array, sampling: Sampling, spec: Decod
         tokens=jnp.where(here, token[..., None], state.tokens),
         written=written,
         last=jnp.where(live, token, state.last),
-        done=state.done | ended,
+        done=state.done | (live & ended),
         counts=_say(state.counts, token, live),
     )
 
@@ -172,11 +162,12 @@ def _read_counts(counts: Counts | None, segment: Segment) -> Counts | None:
     """Counts at the start of a turn: everything before it is prompt, earlier replies included."""
     if counts is None:
         return None
-    before = (counts.prompt | (counts.generated > 0)) & ~segment.fresh[..., None]
+    starts = segment.lengths[..., None] > 0
+    before = (counts.prompt | (counts.generated > 0) & starts) & ~segment.fresh[..., None]
     real = jnp.arange(segment.tokens.shape[-1]) < segment.lengths[..., None]
     ids = jnp.where(real, segment.tokens, before.shape[-1])  # out of range: dropped
     mark = jax.vmap(jax.vmap(lambda seen, i: seen.at[i].set(True, mode="drop")))
-    return Counts(generated=jnp.zeros_like(counts.generated), prompt=mark(before, ids))
+    return Counts(generated=jnp.where(starts, 0, counts.generated), prompt=mark(before, ids))
 
 
 def _say(counts: Counts | None, token: jax.Array, live: jax.Array) -> Counts | None:

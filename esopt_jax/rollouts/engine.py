@@ -1,7 +1,7 @@
-"""A policy on the device: one model, or the members of one pass, behind the driver's `act`.
+"""The device programs of a rollout, and the devices they run on.
 
 `make_engine` compiles two programs, one that starts a turn (one variant per padded prompt length) and one that writes
-replies. Shapes are fixed by (members, rows), so all passes of a run share them. On a mesh (n, 1) one program serves all
+replies. Shapes are fixed by (members, rows), so one of each serves a run. On a mesh (n, 1) one program serves all
 devices: each plays its own members and loops over its own rows, and nothing is exchanged. Where the model is split, the
 devices that hold it together are a group (`models.sharding.member_groups`), which plays its members with a program of
 its own: the placement of the weights decides that of all else. Groups run at once, from a thread each.
@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 import jax
@@ -28,15 +27,11 @@ from esopt_jax.models.lora import assembled
 from esopt_jax.models.sharding import MEMBER, member_groups, on_mesh
 from esopt_jax.rollouts.chat import Chat
 from esopt_jax.rollouts.decode import DecodeSpec, DecodeState, Segment, decode_segment, init_state, start_turn
-from esopt_jax.rollouts.driver import Episode, Ids, Replies
 from esopt_jax.rollouts.keys import Slots, row_keys
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.types import View
 
 T = TypeVar("T")
-
-SHORTEST_SEGMENT = 32
-"""Prompts are padded to 32, 64, 128, ... tokens, so that few programs serve all lengths."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,7 @@ class Engine:
         common_random_numbers: whether members share sampling keys.
         mesh: (n, 1), among whose devices members are split; else None.
         groups: the meshes (1, n) that hold a model each; `(None,)` where no model is split.
+        segment: tokens of a reply between which rows may come and go.
         new: `new(shape, penalties)` makes an empty state where it will live.
         start: jitted `start_turn` of a batched or a shared view.
         write: jitted `decode_segment`.
@@ -59,6 +55,7 @@ class Engine:
     common_random_numbers: bool
     mesh: Mesh | None
     groups: tuple[Mesh | None, ...]
+    segment: np.int32
     new: Callable[..., DecodeState]
     start: Callable[..., DecodeState]
     write: Callable[..., DecodeState]
@@ -122,99 +119,16 @@ def make_engine(model: Model, chat: Chat, *, rollout: RolloutConfig, dtype: Any,
         common_random_numbers=common,
         mesh=mesh,
         groups=groups,
+        segment=np.int32(rollout.segment or rollout.max_new_tokens),
         new=jax.jit(partial(init_state, spec, dtype=dtype), static_argnums=(0, 1), out_shardings=placement),
         start=_jit_turn(partial(_start, spec=spec, common_random_numbers=common), mesh),
         write=_jit_turn(partial(_write, spec=spec), mesh),
     )
 
 
-class DevicePolicy:
-    """Plays `members x cases` rows, row `m * C + c` being member m on case c; a `driver.Policy`."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        views: Sequence[View],
-        episodes: Sequence[Episode | None],
-        shape: tuple[int, int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        generation: int,
-        batched: bool,
-    ):
-        """Seat `episodes` on fresh rows.
-
-        Args:
-            engine: programs.
-            views: weights, one view a group; with a leading axis of the group's members where `batched`, else shared
-                by all its rows.
-            episodes: `[M * C]`, None for idle rows.
-            shape: (M, C); groups hold equal parts of M.
-            sampling: numbers and flags.
-            seed: root of the sampling keys.
-            generation: folded into the keys.
-            batched: whether the views have member axes.
-        """
-        self._engine, self._views, self._sampling = engine, views, sampling
-        self._shape, self._batched = shape, batched
-        self._root = (np.uint32(seed), np.int32(generation))
-        ids = np.array([(0, 0, 0) if e is None else (e.member, e.case, e.episode) for e in episodes], np.int32)
-        self._ids = [column.reshape(shape) for column in ids.T]
-        own = (shape[0] // len(engine.groups), shape[1])
-        self._states = engine.each(lambda _: engine.new(own, sampling.flags.penalties))
-
-    def act(self, prompts: Sequence[Ids], fresh: Sequence[bool], turn: int) -> Replies:
-        """Read the prompts and reply, on all rows at once."""
-        lengths = np.fromiter(map(len, prompts), np.int32, len(prompts))
-        width = padded_length(int(lengths.max(initial=1)), self._engine.spec.capacity)
-        tokens = np.zeros((len(prompts), width), np.int32)
-        flat = np.fromiter(chain.from_iterable(prompts), np.int32, int(lengths.sum()))
-        tokens[np.arange(width) < lengths[:, None]] = flat
-        segment = Segment(
-            tokens=tokens.reshape(*self._shape, width),
-            lengths=lengths.reshape(self._shape),
-            fresh=np.asarray(fresh, bool).reshape(self._shape),
-        )
-        slots = Slots(*self._ids, turn=np.full(self._shape, turn, np.int32))
-        written = self._engine.each(self._turn, by_group((segment, slots), len(self._engine.groups)))
-        ids, counts = (np.concatenate(part) for part in zip(*written, strict=True))
-        return Replies(tokens=ids.reshape(len(prompts), -1), lengths=counts.reshape(-1))
-
-    def _turn(self, group: int, part: tuple[Segment, Slots]) -> tuple[np.ndarray, np.ndarray]:
-        """One group's turn: its tokens and how many they are."""
-        engine = self._engine
-        segment, slots = by_member(part, engine.mesh)
-        call = (self._batched, self._views[group])
-        state = engine.start(*call, self._states[group], segment, slots, *self._root, self._sampling)
-        self._states[group] = state = engine.write(*call, state, self._sampling)
-        ids, counts = jax.device_get((state.tokens, state.written))
-        return ids, counts
-
-
-def by_group(tree: T, groups: int) -> list[T]:
-    """Arrays with a leading member axis, cut into equal parts of it."""
-    leaves, structure = jax.tree.flatten(tree)
-    parts = zip(*(np.split(leaf, groups) for leaf in leaves), strict=True)
-    return [jax.tree.unflatten(structure, part) for part in parts]
-
-
 def by_member(tree: Any, mesh: Mesh | None) -> Any:
     """Arrays with a leading member axis, each part on the device that plays those members."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(MEMBER)))
-
-
-def padded_length(tokens: int, capacity: int) -> int:
-    """The length to which segments of at most `tokens` tokens are padded.
-
-    Example:
-        >>> [padded_length(n, 100) for n in (1, 32, 33, 90)]
-        [32, 32, 64, 100]
-    """
-    width = SHORTEST_SEGMENT
-    while width < tokens:
-        width *= 2
-    return min(width, capacity)
 
 
 def _start(
@@ -231,11 +145,13 @@ def _start(
     common_random_numbers: bool,
 ) -> DecodeState:
     keys = row_keys(seed, generation, slots, common_random_numbers=common_random_numbers)
-    return start_turn(view, state, segment, slots, keys, sampling, spec=spec, axes=axes)
+    return start_turn(view, state, segment, keys, sampling, spec=spec, axes=axes)
 
 
-def _write(view: View, state: DecodeState, sampling: Sampling, *, axes: Any, spec: DecodeSpec) -> DecodeState:
-    return decode_segment(view, state, spec.max_new_tokens, sampling, spec=spec, axes=axes)
+def _write(
+    view: View, state: DecodeState, steps: jax.Array, sampling: Sampling, *, axes: Any, spec: DecodeSpec
+) -> DecodeState:
+    return decode_segment(view, state, steps, sampling, spec=spec, axes=axes)
 
 
 def _jit_turn(step: Callable[..., DecodeState], mesh: Mesh | None) -> Callable[..., DecodeState]:

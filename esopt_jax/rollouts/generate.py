@@ -14,9 +14,11 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import member_groups, on_mesh
 from esopt_jax.rollouts.chat import load_chat
-from esopt_jax.rollouts.driver import Episode
-from esopt_jax.rollouts.engine import DevicePolicy, make_engine
+from esopt_jax.rollouts.driver import Start
+from esopt_jax.rollouts.engine import make_engine
+from esopt_jax.rollouts.policy import DevicePolicy
 from esopt_jax.rollouts.sampler import make_sampling
+from esopt_jax.rollouts.seats import Episode, Ids
 from esopt_jax.rollouts.workers import Fault
 from esopt_jax.types import Message, Task, View
 
@@ -67,19 +69,20 @@ def generate(
         mesh = next(iter(member_groups(home.mesh)), None)
         view = jax.device_put(view, home.mesh.devices.flat[0]) if mesh is None else on_mesh(view, mesh)
     engine = make_engine(model, chat, rollout=rollout, dtype=jnp.float32, mesh=mesh)
-    episodes = [Episode(member=0, case=row, episode=0, task=Task(""), seed=0) for row in range(len(ids))]
     policy = DevicePolicy(
         engine,
         [view],
-        episodes,
         (1, len(ids)),
         sampling=make_sampling(rollout),
         seed=seed,
         generation=0,
         batched=False,
     )
-    replies = policy.act(ids, [True] * len(ids), 0)
-    return [chat.text(tuple(row[:n].tolist())) for row, n in zip(replies.tokens, replies.lengths, strict=True)]
+    task, said = Task(""), dict[int, Ids]()
+    policy.begin([Start(row, prompt, True, Episode(0, row, 0, task, 0), 0) for row, prompt in enumerate(ids)])
+    while len(said) < len(ids):
+        said |= policy.proceed()
+    return [chat.text(said[row]) for row in range(len(ids))]
 
 
 def _conversation(prompt: str | Sequence[Message]) -> Sequence[Message]:

@@ -1,13 +1,15 @@
-"""Episodes of a whole population, pass by pass, and of a single model.
+"""Episodes of a whole population, and of a single model.
 
-A pass holds `members_per_pass` members at once; the last one is filled up with idle members, so that every pass has the
-same number of rows and one compiled program serves all. What a member plays does not depend on the pass it is in.
+`members_per_pass` members are played at once, each in a lane of `slots` rows; a member whose episodes have ended makes
+room for the next. The number of rows never changes, so one compiled program serves all. What a member plays does not
+depend on its lane, its rows or its company.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import jax
@@ -18,15 +20,17 @@ from jax.sharding import PartitionSpec
 from esopt_jax.config import ESConfig, RolloutConfig
 from esopt_jax.core.perturb import perturb_population
 from esopt_jax.core.scope import tuned_specs
-from esopt_jax.core.views import Factored, Shared
+from esopt_jax.core.views import Factored, Shared, with_member
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
-from esopt_jax.rollouts.driver import Episode, Limits, Pool, play
-from esopt_jax.rollouts.engine import DevicePolicy, Engine, by_group, by_member
+from esopt_jax.rollouts.driver import Limits, Pool, play
+from esopt_jax.rollouts.engine import Engine, by_member
 from esopt_jax.rollouts.keys import environment_seeds
+from esopt_jax.rollouts.policy import DevicePolicy, by_group
 from esopt_jax.rollouts.processes import of_all, share
 from esopt_jax.rollouts.sampler import Sampling
+from esopt_jax.rollouts.seats import Episode
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
 
 Case = tuple[int, Task]
@@ -40,7 +44,8 @@ BASE = -1
 class Stage:
     """What does not change between rollouts: device programs, environment, chat, host threads and limits.
 
-    `members_per_pass` are those of this process; `views(seed, generation, members, master, sigma)` makes their view.
+    `members_per_pass` are those of this process, `slots` the rows of each (0: one an episode), `patience` the driver's;
+    `views(seed, generation, members, master, sigma)` makes their view.
     """
 
     engine: Engine
@@ -50,7 +55,19 @@ class Stage:
     limits: Limits
     episodes_per_case: int
     members_per_pass: int
+    slots: int
+    patience: float
     views: Callable[..., View]
+
+    def passes(self, members: Sequence[int]) -> list[Sequence[int]]:
+        """The members that are played after each other in one call of the driver.
+
+        All of them, one taking the place of another; on a mesh whose devices share a program, as many as it holds.
+        """
+        if self.engine.mesh is None:
+            return [members] if members else []
+        size = self.members_per_pass
+        return [members[first : first + size] for first in range(0, len(members), size)]
 
 
 def make_stage(
@@ -73,6 +90,8 @@ def make_stage(
         limits=Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens),
         episodes_per_case=rollout.episodes_per_case,
         members_per_pass=_round_up(members, engine.shares * processes) // processes,
+        slots=rollout.slots,
+        patience=0.5 if rollout.segment else 1.0,
         views=_make_views(engine, model, es),
     )
 
@@ -106,28 +125,38 @@ def rollout_population(
     Raises:
         StoppedError: another process failed, or is gone.
     """
-    found: list[Trajectory] = []
+    found: list[list[Trajectory]] = []
     size, engine, own = stage.members_per_pass, stage.engine, share(members)
-    columns = len(cases) * stage.episodes_per_case
     masters = engine.spread(master)
-    for first in range(0, len(own), size):
-        playing = list(own[first : first + size])
-        idle = size - len(playing)
-        ids = np.array(playing + playing[-1:] * idle, np.int32)
+    width = len(cases) * stage.episodes_per_case
 
-        def view(_: int, master: Master, members: np.ndarray) -> View:
-            return stage.views(
-                np.uint32(seed), np.uint32(generation), by_member(members, engine.mesh), master, np.float32(sigma)
-            )
+    def view(group: int, ids: np.ndarray) -> View:
+        drawn = (np.uint32(seed), np.uint32(generation), by_member(ids, engine.mesh), masters[group])
+        return stage.views(*drawn, np.float32(sigma))
 
-        views = engine.each(view, masters, by_group(ids, len(engine.groups)))
-        plays = [_plays(member, cases, stage.episodes_per_case) for member in playing]
-        rows = _seated([play for row in plays for play in row], stage, seed, generation)
-        found += _play(
-            stage, views, rows, (size, columns), sampling=sampling, seed=seed, generation=generation, batched=True
+    def replace(group: int, members: View, lane: int, member: int) -> View:
+        return with_member(members, view(group, np.array([member], np.int32)), lane)
+
+    for playing in stage.passes(own):
+        seated = list(playing[:size]) + list(playing[-1:]) * (size - len(playing))
+        views = engine.each(view, by_group(np.array(seated, np.int32), len(engine.groups)))
+        plays = [_seated(_plays(member, cases, stage.episodes_per_case), stage, seed, generation) for member in playing]
+        lanes = [list(chain.from_iterable(plays[lane::size])) for lane in range(size)]
+        played = _play(
+            stage,
+            views,
+            lanes,
+            (size, min(stage.slots or width, width)),
+            sampling=sampling,
+            seed=seed,
+            generation=generation,
+            batched=True,
+            replace=replace,
         )
-    episodes = of_all(found)
-    return [episodes[i * columns : (i + 1) * columns] for i in range(len(members))]
+        of_lane = [[lane[i : i + width] for i in range(0, len(lane), width)] for lane in played]
+        found += [of_lane[i % size][i // size] for i in range(len(playing))]
+    episodes = of_all(list(chain.from_iterable(found)))
+    return [episodes[i * width : (i + 1) * width] for i in range(len(members))]
 
 
 def rollout_model(
@@ -158,25 +187,21 @@ def rollout_model(
     Returns:
         `[len(cases) * repeats]`, the repeats of a case side by side.
     """
-    plays = _plays(member, cases, repeats)
+    own = share(_plays(member, cases, repeats))
     views = stage.engine.spread(view)
-    shares = stage.engine.shares
-    each = -(-min(rows or len(plays), len(plays)) // (shares * jax.process_count()))
-    size, own = each * shares, share(plays)
-    found: list[Trajectory] = []
-    for first in range(0, len(own), size):
-        episodes = _seated(own[first : first + size], stage, seed, generation)
-        found += _play(
-            stage,
-            views,
-            episodes,
-            (shares, each),
-            sampling=sampling,
-            seed=seed,
-            generation=generation,
-            batched=False,
-        )
-    return of_all(found)
+    shares, count = stage.engine.shares, len(cases) * repeats
+    each = -(-min(rows or count, count) // (shares * jax.process_count()))
+    played = _play(
+        stage,
+        views,
+        [_seated(own, stage, seed, generation)],
+        (shares, each),
+        sampling=sampling,
+        seed=seed,
+        generation=generation,
+        batched=False,
+    )
+    return of_all(played[0])
 
 
 def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
@@ -189,29 +214,28 @@ def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
 
 def _seated(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) -> list[Episode]:
     """The same episodes with the seeds of their environments."""
-    case, episode, member = np.array([(p.case, p.episode, p.member) for p in plays], np.int32).T
+    case, episode, member = np.array([(p.case, p.episode, p.member) for p in plays], np.int32).reshape(-1, 3).T
     common = stage.engine.common_random_numbers
     seeds = environment_seeds(seed, generation, case, episode, member, common_random_numbers=common)
     return [Episode(p.member, p.case, p.episode, p.task, s) for p, s in zip(plays, seeds, strict=True)]
 
 
 def _play(
-    stage: Stage, views: Sequence[View], episodes: Sequence[Episode], shape: tuple[int, int], **kwargs: Any
-) -> list[Trajectory]:
-    """Play `episodes` on the first rows of a device batch of `shape`; the other rows are idle."""
-    idle = [None] * (shape[0] * shape[1] - len(episodes))
-    seats = [*episodes, *idle]
-    policy = DevicePolicy(stage.engine, views, seats, shape, **kwargs)
-    played = play(
+    stage: Stage, views: Sequence[View], lanes: Sequence[Sequence[Episode]], shape: tuple[int, int], **kwargs: Any
+) -> list[list[Trajectory]]:
+    """Play lanes of episodes on a device batch of `shape`."""
+    policy = DevicePolicy(stage.engine, views, shape, **kwargs)
+    return play(
         policy,
         stage.environment,
-        seats,
+        lanes,
+        width=shape[0] * shape[1] // len(lanes),
         chat=stage.chat,
         pool=stage.pool,
         limits=stage.limits,
+        patience=stage.patience,
         generation=kwargs["generation"],
     )
-    return [trajectory for trajectory in played if trajectory is not None]
 
 
 def _make_views(engine: Engine, model: Model, es: ESConfig) -> Callable[..., View]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from queue import SimpleQueue
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -30,24 +29,21 @@ class Fault:
     reason: str
 
 
-@dataclass
-class _Batch:
-    """The calls of one `run`. All fields are guarded by the pool's lock, except `finished`."""
+@dataclass(eq=False)
+class _Call:
+    """A call that was handed in. `round` tells those that have been discarded since."""
 
-    calls: Sequence[Callable[[], Any]]
-    results: list[Any]
-    todo: deque[int]
-    retries_left: list[int]
-    unfinished: int
-    finished: threading.Event = field(default_factory=threading.Event)
+    name: Hashable
+    function: Callable[[], Any]
+    retries_left: int
+    round: int
 
 
 @dataclass(eq=False)
 class _Worker:
-    """What the caller must know of a thread. `index` is the call it is in, or None; `started` is when it began it."""
+    """What the caller must know of a thread: the call it is in, or None, and when it began it."""
 
-    batch: _Batch | None = None
-    index: int | None = None
+    call: _Call | None = None
     started: float = 0.0
     abandoned: bool = False
 
@@ -56,7 +52,8 @@ class StepPool:
     """Daemon threads that run calls, each with a time limit and retries.
 
     Calls must not change anything outside themselves (`Environment.step` returns a new state), since a call may run
-    again after it failed. One thread at a time may use a pool.
+    again after it failed. One thread at a time may use a pool: it hands calls in (`submit`) and takes results out
+    (`collect`), or does both at once (`run`).
 
     Attributes:
         abandoned: workers given up so far, whether or not their call has returned since.
@@ -87,9 +84,14 @@ class StepPool:
         self._retries = retries
         self._max_hung = max_abandoned
         self._hung = 0
+        self._round = 0
+        self._open = 0
+        self._todo: deque[_Call] = deque()
+        self._results: dict[Hashable, Any] = {}
         self._live: set[_Worker] = set()
         self._lock = threading.Lock()
-        self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
+        self._work = threading.Condition(self._lock)
+        self._news = threading.Condition(self._lock)
         self._closed = False
 
     def __enter__(self) -> StepPool:
@@ -100,123 +102,134 @@ class StepPool:
 
     def close(self) -> None:
         """Let idle workers end; return at once, whether or not some hang."""
-        self._closed = True
-        for _ in self._live:
-            self._batches.put(None)
+        with self._lock:
+            self._closed = True
+            self._work.notify_all()
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of `calls`, in order; in the place of one that failed, a `Fault`."""
-        if self._closed:
-            raise RuntimeError("the pool is closed")
-        n = len(calls)
-        batch = _Batch(calls, [None] * n, deque(range(n)), [self._retries] * n, n)
-        if n == 0:
-            return []
-        with self._lock:
-            if self._hung >= self._max_hung:
-                self._give_up_waiting_calls(batch)
-            else:
-                wanted = min(self._size, n)
-                for _ in range(wanted - len(self._live)):
-                    self._start_worker()
-                for _ in range(wanted):
-                    self._batches.put(batch)
+        found: dict[Hashable, Any] = {}
         try:
-            while not batch.finished.wait(self._abandon_overdue(batch)):
-                pass
-        finally:  # also after Ctrl-C: what is left of the batch must not run beside the next one
-            with self._lock:
-                batch.todo.clear()
-                batch.retries_left = [0] * n
-        return batch.results
+            self.submit(dict(enumerate(calls)))
+            while len(found) < len(calls):
+                found |= self.collect()
+        finally:  # also after Ctrl-C: what is left must not run beside what comes next
+            self.discard()
+        return [found[index] for index in range(len(calls))]
 
-    # --- the caller's side, under the lock where it says so ---
-
-    def _abandon_overdue(self, batch: _Batch) -> float:
-        """Give up workers that are over their time; return the seconds until the next could be."""
+    def submit(self, calls: Mapping[Hashable, Callable[[], Any]]) -> None:
+        """Begin calls; `collect` gives their results under the same names, of which no two may be open at a time."""
         with self._lock:
-            now = monotonic()
-            wait = min(self._timeout_s, _LONGEST_WAIT)
-            for worker in list(self._live):
-                if worker.index is None:
-                    continue
-                left = worker.started + self._timeout_s - now
-                if left > 0:
-                    wait = min(wait, left)
-                else:
-                    self._abandon(worker, batch)
-            return wait
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            self._open += len(calls)
+            self._todo.extend(_Call(name, call, self._retries, self._round) for name, call in calls.items())
+            if self._hung >= self._max_hung:
+                self._give_up_waiting_calls()
+            for _ in range(min(self._size, len(self._todo)) - len(self._live)):
+                self._start_worker()
+            self._work.notify(len(calls))
 
-    def _abandon(self, worker: _Worker, batch: _Batch) -> None:
-        """Lock held. Replace a worker that hangs, or give up what has not begun when too many do."""
-        assert worker.index is not None
+    def collect(self, *, wait: bool = True) -> dict[Hashable, Any]:
+        """The results that are there; with `wait`, at least one of them unless no call is open."""
+        with self._lock:
+            while True:
+                due = self._abandon_overdue()
+                if self._results or not wait or not self._open:
+                    found, self._results = self._results, {}
+                    self._open -= len(found)
+                    return found
+                self._news.wait(due)
+
+    def discard(self) -> None:
+        """Forget the calls that are open; those that a worker is in run to their end, unheard."""
+        with self._lock:
+            self._round += 1
+            self._open = 0
+            self._todo.clear()
+            self._results.clear()
+
+    # --- under the lock ---
+
+    def _abandon_overdue(self) -> float:
+        """Give up workers that are over their time; return the seconds until the next could be."""
+        now = monotonic()
+        wait = min(self._timeout_s, _LONGEST_WAIT)
+        for worker in list(self._live):
+            if worker.call is None:
+                continue
+            left = worker.started + self._timeout_s - now
+            if left > 0:
+                wait = min(wait, left)
+            else:
+                self._abandon(worker, worker.call)
+        return wait
+
+    def _abandon(self, worker: _Worker, call: _Call) -> None:
+        """Replace a worker that hangs, or give up what has not begun when too many do."""
         worker.abandoned = True
         self._live.discard(worker)
         self.abandoned += 1
         self._hung += 1
-        if worker.batch is batch:
-            self._fail(batch, worker.index, f"timed out after {self._timeout_s:g} s")
+        self._fail(call, f"timed out after {self._timeout_s:g} s")
         if self._hung >= self._max_hung:
-            self._give_up_waiting_calls(batch)
-        elif batch.todo:
+            self._give_up_waiting_calls()
+        elif self._todo:
             self._start_worker()
-            self._batches.put(batch)
 
-    def _give_up_waiting_calls(self, batch: _Batch) -> None:
-        """Lock held."""
+    def _give_up_waiting_calls(self) -> None:
         reason = f"not run: {self._hung} calls of the environment hang, the limit is {self._max_hung}"
-        while batch.todo:
-            self._finish(batch, batch.todo.popleft(), Fault(reason))
+        while self._todo:
+            self._finish(self._todo.popleft(), Fault(reason))
 
-    def _fail(self, batch: _Batch, index: int, reason: str) -> None:
-        """Lock held. Queue a failed call again while it has retries left."""
-        if batch.retries_left[index]:
-            batch.retries_left[index] -= 1
+    def _fail(self, call: _Call, reason: str) -> None:
+        """Queue a failed call again while it has retries left."""
+        if call.round != self._round:
+            return
+        if call.retries_left:
+            call.retries_left -= 1
             self.retried += 1
-            batch.todo.append(index)
+            self._todo.append(call)
+            self._work.notify()
         else:
-            self._finish(batch, index, Fault(reason))
+            self._finish(call, Fault(reason))
 
-    def _finish(self, batch: _Batch, index: int, result: Any) -> None:
-        """Lock held."""
+    def _finish(self, call: _Call, result: Any) -> None:
+        if call.round != self._round:
+            return
         self.faults += isinstance(result, Fault)
-        batch.results[index] = result
-        batch.unfinished -= 1
-        if batch.unfinished == 0:
-            batch.finished.set()
+        self._results[call.name] = result
+        self._news.notify()
 
     def _start_worker(self) -> None:
-        """Lock held."""
         worker = _Worker()
-        threading.Thread(target=self._work, args=(worker,), name="esopt-env", daemon=True).start()
+        threading.Thread(target=self._serve, args=(worker,), name="esopt-env", daemon=True).start()
         self._live.add(worker)
 
     # --- the worker's side ---
 
-    def _work(self, worker: _Worker) -> None:
-        while (batch := self._batches.get()) is not None:
-            worker.batch = batch
-            while self._begin_next(worker, batch):
-                index = worker.index
-                assert index is not None
-                result, reason = _attempt(batch.calls[index])
-                with self._lock:
-                    worker.index = None
-                    if worker.abandoned:
-                        self._hung -= 1
-                        return
-                    if reason is None:
-                        self._finish(batch, index, result)
-                    else:
-                        self._fail(batch, index, reason)
+    def _serve(self, worker: _Worker) -> None:
+        while (call := self._next_call(worker)) is not None:
+            result, reason = _attempt(call.function)
+            with self._lock:
+                worker.call = None
+                if worker.abandoned:
+                    self._hung -= 1
+                    return
+                if reason is None:
+                    self._finish(call, result)
+                else:
+                    self._fail(call, reason)
 
-    def _begin_next(self, worker: _Worker, batch: _Batch) -> bool:
+    def _next_call(self, worker: _Worker) -> _Call | None:
         with self._lock:
-            if not batch.todo:
-                return False
-            worker.index = batch.todo.popleft()
+            while not self._todo and not self._closed:
+                self._work.wait()
+            if not self._todo:
+                return None
+            worker.call = self._todo.popleft()
             worker.started = monotonic()
-            return True
+            return worker.call
 
 
 def _attempt(call: Callable[[], Any]) -> tuple[Any, str | None]:

@@ -117,17 +117,18 @@ def play(world, sampling, *, steps: int = NEW):
     """The same with the device loop. A segment starts with the reply's last token, which has not been read yet."""
     spec, view, start, write = world
     state = init_state(spec, (M, C), penalties=sampling.flags.penalties)
-    replies, last = [], {}
+    replies, last, earlier = [], {}, np.zeros((M, C), int)
     for turn, (rows, fresh) in enumerate(PLAN):
         read = {at: (ids if at in fresh else [last[at], *ids]) for at, ids in rows.items()}
-        state = start(view, state, segment(read, fresh), slots(turn), keys(turn), sampling)
+        state = start(view, state, segment(read, fresh), keys(turn), sampling)
         for _ in range(0, NEW, steps):
             state = write(view, state, steps, sampling)
         tokens, written = np.asarray(state.tokens), np.asarray(state.written)
         assert np.asarray(state.done).all()
         assert (tokens[np.arange(NEW) >= written[..., None]] == PAD).all()
         said = {at: tokens[at][: written[at]].tolist() for at in rows}
-        assert all(written[at] == 0 for at in ROWS if at not in rows)
+        assert all(written[at] == earlier[at] for at in ROWS if at not in rows)
+        earlier = written
         last |= {at: int(state.last[at]) for at in said}
         assert all(last[at] == reply[-1] for at, reply in said.items())
         replies.append(said)
@@ -172,13 +173,13 @@ def test_a_reply_ends_at_any_end_id_and_idle_rows_are_untouched(world):
     state = init_state(spec, (M, C))
     sampling = make_sampling(RolloutConfig())
     rows, fresh = PLAN[0]
-    state = write(view, start(view, state, segment(rows, fresh), slots(0), keys(0), sampling), NEW, sampling)
+    state = write(view, start(view, state, segment(rows, fresh), keys(0), sampling), NEW, sampling)
     kept = [at for at in ROWS if at not in PLAN[1][0]]
     before = jax.tree.map(lambda x: np.asarray(x)[tuple(zip(*kept, strict=True))], state.cache)
     rows, fresh = PLAN[1]
     last = np.asarray(state.last)
     read = {at: (ids if at in fresh else [int(last[at]), *ids]) for at, ids in rows.items()}
-    state = write(view, start(view, state, segment(read, fresh), slots(1), keys(1), sampling), NEW, sampling)
+    state = write(view, start(view, state, segment(read, fresh), keys(1), sampling), NEW, sampling)
     after = jax.tree.map(lambda x: np.asarray(x)[tuple(zip(*kept, strict=True))], state.cache)
     jax.tree.map(np.testing.assert_array_equal, before, after)
 
@@ -193,7 +194,6 @@ def test_ties_and_end_ids_beyond_the_first_stop_a_reply(tiny, world):
         flat,
         init_state(ends, (M, C)),
         segment(*PLAN[0]),
-        slots(0),
         keys(0),
         make_sampling(RolloutConfig(temperature=0)),
     )
@@ -214,3 +214,23 @@ def test_one_loop_owns_all_rows(world):
     spec, view, _, write = world
     text = write.lower(view, init_state(spec, (M, C)), NEW, make_sampling(RolloutConfig())).as_text()
     assert text.count("stablehlo.while") == 1
+
+
+def test_rows_may_begin_while_others_are_in_the_middle_of_a_reply(world):
+    """Whether rows begin together or one after another, each writes the reply that it writes alone."""
+    spec, view, start, write = world
+    sampling = make_sampling(RolloutConfig(presence_penalty=1.0))
+    first, fresh = PLAN[0]
+    together = write(view, start(view, begin(spec, sampling), segment(first, fresh), keys(0), sampling), NEW, sampling)
+    state = begin(spec, sampling)
+    for at, ids in first.items():
+        state = start(view, state, segment({at: ids}, [at]), keys(0), sampling)
+        state = write(view, state, 1, sampling)
+    state = write(view, state, NEW, sampling)
+    assert int(np.asarray(together.written).max()) > 2
+    for name in ("tokens", "written", "last", "done"):
+        assert (np.asarray(getattr(state, name)) == np.asarray(getattr(together, name))).all(), name
+
+
+def begin(spec, sampling):
+    return init_state(spec, (M, C), penalties=sampling.flags.penalties)

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pytest
 
 from esopt_jax.errors import EsoptError
-from esopt_jax.rollouts.driver import Episode, Limits, Replies, play
+from esopt_jax.rollouts.driver import Limits, play
+from esopt_jax.rollouts.seats import Episode
 from esopt_jax.rollouts.workers import StepPool
 from esopt_jax.types import Observation, Step, Task
 
@@ -53,26 +53,36 @@ class Scripted:
     lines: list[list[str]]
     heard: list[tuple[list[tuple[int, ...]], list[bool]]] = field(default_factory=list)
     stop: bool = True
+    saying: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def act(self, prompts, fresh, turn):
-        self.heard.append((list(prompts), list(fresh)))
-        ids = [
-            self.chat._encode([row[min(turn, len(row) - 1)]])[0] + ((self.chat.end_of_turn,) if self.stop else ())
-            for row in self.lines
-        ]
-        tokens = np.full((len(ids), max(map(len, ids)) + 2), -1)
-        for row, line in zip(tokens, ids, strict=True):
-            row[: len(line)] = line
-        return Replies(tokens, np.array([len(line) for line in ids]))
+    def turn_to(self, members):
+        raise AssertionError("no lane has two members here")
+
+    def begin(self, starts):
+        at = {start.row: start for start in starts}
+        rows = range(len(self.lines))
+        self.heard.append(([at[r].prompt if r in at else () for r in rows], [r in at and at[r].fresh for r in rows]))
+        self.saying |= {start.row: self._line(start.row, start.turn) for start in starts}
+
+    def proceed(self):
+        said, self.saying = self.saying, {}
+        return said
+
+    def _line(self, row, turn):
+        line = self.lines[row]
+        ids = self.chat._encode([line[min(turn, len(line) - 1)]])[0]
+        return ids + ((self.chat.end_of_turn,) if self.stop else ())
 
 
 def run(chat, environment, lines, *, max_turns=10, room=1000, stop=True, episodes=None, pool=None):
     policy = Scripted(chat, lines, stop=stop)
     tasks = environment.tasks("train")
     episodes = episodes or [Episode(m, 2, 1, tasks[2], 40 + m) for m in range(len(lines))]
+    lanes = [[episode] for episode in episodes]
+    limits = Limits(max_turns, room)
     with pool or StepPool(workers=2, timeout_s=5, retries=0) as pool:
-        found = play(policy, environment, episodes, chat=chat, pool=pool, limits=Limits(max_turns, room), generation=9)
-    return found, policy
+        found = play(policy, environment, lanes, width=1, chat=chat, pool=pool, limits=limits, generation=9)
+    return [episode for (episode,) in found], policy
 
 
 def test_a_fresh_episode_records_every_exchange(chat):
@@ -124,16 +134,6 @@ def test_rows_end_on_their_own_and_then_sit_out(chat):
         [False, True, False],
     ]
     assert found[0].terminal_reward == 0.25
-
-
-def test_idle_rows_are_never_asked(chat):
-    environment = Counter()
-    episodes = [None, Episode(0, 0, 0, environment.tasks("train")[0], 1), None]
-    found, policy = run(chat, environment, [["x"], ["a"], ["x"]], episodes=episodes)
-    assert found[0] is None
-    assert found[2] is None
-    assert found[1].outcome == "success"
-    assert all(not prompts[0] and not prompts[2] for prompts, _ in policy.heard)
 
 
 def test_success_is_for_the_environment_to_say(chat):
@@ -237,3 +237,87 @@ def test_a_conversation_that_outgrows_its_room_is_a_failure_of_the_agent(chat):
 def test_out_of_turns_is_a_failure(chat):
     (episode,), _ = run(chat, Counter(turns=5), [["a"]], max_turns=4)
     assert (episode.outcome, len(episode.turns)) == ("failure", 4)
+
+
+# --- rows that come and go --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rows:
+    """Replies "a" on every row after as many calls of `proceed` as the row's `pace`; notes all it is told."""
+
+    chat: Any
+    pace: dict[int, int] = field(default_factory=dict)
+    told: list[Any] = field(default_factory=list)
+    left: dict[int, int] = field(default_factory=dict)
+
+    def turn_to(self, members):
+        assert not any(row // 2 == lane for lane, _ in members for row in self.left)
+        self.told += [("turn", *pair) for pair in members]
+
+    def begin(self, starts):
+        assert not {start.row for start in starts} & self.left.keys()
+        self.told.append(sorted((s.row, s.episode.member, s.episode.case, s.turn) for s in starts))
+        self.left |= {start.row: self.pace.get(start.row, 1) for start in starts}
+
+    def proceed(self):
+        time.sleep(0.02)  # a device takes its time, in which the environment answers
+        self.left = {row: count - 1 for row, count in self.left.items()}
+        done = [row for row, count in self.left.items() if count == 0]
+        for row in done:
+            del self.left[row]
+        return {row: (*self.chat._encode(["a"])[0], self.chat.end_of_turn) for row in done}
+
+
+def play_lanes(chat, environment, lanes, *, patience=1.0, pace=None):
+    policy, tasks = Rows(chat, pace or {}), environment.tasks("train")
+    queues = [[Episode(member, case, 0, tasks[case], 0) for member, case in lane] for lane in lanes]
+    with StepPool(workers=2, timeout_s=5, retries=0) as pool:
+        found = play(
+            policy, environment, queues, width=2, chat=chat, pool=pool, limits=Limits(9, 1000), patience=patience
+        )
+    return [[(e.member, e.case, len(e.turns), e.outcome) for e in lane] for lane in found], policy.told
+
+
+def test_an_episode_that_ends_makes_room_for_the_next_and_a_member_for_the_next_member(chat):
+    lanes = [[(0, 0), (0, 1), (0, 2), (7, 0)], [(1, 3)], []]
+    found, told = play_lanes(chat, Counter(turns=1), lanes)
+    assert found == [[(*who, 1, "success") for who in lane] for lane in lanes]
+    assert told == [
+        [(0, 0, 0, 0), (1, 0, 1, 0), (2, 1, 3, 0)],
+        [(0, 0, 2, 0)],
+        ("turn", 0, 7),
+        [(0, 7, 0, 0)],
+    ]
+
+
+def test_patient_rows_stay_in_step_and_impatient_ones_do_not_wait_for_a_slow_one(chat):
+    lanes, pace = [[(0, 0), (0, 1)], [(1, 0), (1, 1)]], {0: 5}
+    found, patient = play_lanes(chat, Counter(turns=3), lanes, pace=pace)
+    assert [len(rows) for rows in patient] == [4, 4, 4]
+    same, impatient = play_lanes(chat, Counter(turns=3), lanes, pace=pace, patience=0.5)
+    assert same == found
+    assert max(turn for rows in impatient[:3] for _, _, _, turn in rows) >= 1
+    slow = [i for i, rows in enumerate(impatient) if any(row == 0 for row, *_ in rows)]
+    assert slow[1] > 1, "the others have begun turns in between"
+
+
+def test_calls_that_are_open_when_the_policy_fails_do_not_run_beside_what_comes_next(chat):
+    class Broken(Rows):
+        def proceed(self):
+            raise RuntimeError("device lost")
+
+    tasks = Counter().tasks("train")
+    with StepPool(workers=1, timeout_s=5, retries=0) as pool:
+        with pytest.raises(RuntimeError, match="device lost"):
+            play(
+                Broken(chat),
+                Counter(),
+                [[Episode(0, 0, 0, tasks[0], 0)]],
+                width=1,
+                chat=chat,
+                pool=pool,
+                limits=Limits(9, 1000),
+            )
+        assert pool.collect(wait=False) == {}
+        assert pool.run([lambda: 1]) == [1]

@@ -15,8 +15,9 @@ from esopt_jax.core.master import base_view, make_master
 from esopt_jax.core.noise import noise_key
 from esopt_jax.core.perturb import materialize, perturb
 from esopt_jax.models.registry import score
-from esopt_jax.rollouts.engine import make_engine, padded_length
+from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.keys import Slots, row_keys, token_bits
+from esopt_jax.rollouts.policy import padded_length
 from esopt_jax.rollouts.population import make_stage, rollout_model, rollout_population
 from esopt_jax.rollouts.sampler import gumbel, make_sampling, sampling_flags
 from esopt_jax.rollouts.workers import StepPool
@@ -67,7 +68,9 @@ class World:
         if common not in self.engines:
             self.engines[common] = make_engine(self.model, self.chat, rollout=rollout, dtype=jnp.float32)
         pool = StepPool(workers=2, timeout_s=10, retries=0)
-        return make_stage(self.engines[common], self.model, environment, self.chat, pool, rollout=rollout, es=es)
+        segment = np.int32(rollout.segment or rollout.max_new_tokens)
+        engine = dataclasses.replace(self.engines[common], segment=segment)
+        return make_stage(engine, self.model, environment, self.chat, pool, rollout=rollout, es=es)
 
     def play(
         self, *, environment=None, members=range(6), cases=(0, 1, 2), generation=4, sigma=SIGMA, sampling=None, **stage
@@ -192,6 +195,38 @@ def test_passes_of_one_size_are_bitwise_equal_whoever_shares_them(world):
     every = tokens(world.play(es=passes))
     assert tokens(world.play(es=passes, members=[5, 2, 0, 1])) == [every[i] for i in (5, 2, 0, 1)]
     assert tokens(world.play(es=passes, members=[3])) == [every[3]]
+
+
+@pytest.mark.parametrize("plan", ["full", "low_rank"])
+@pytest.mark.parametrize("mode", ["fresh", "append"])
+def test_rows_that_come_and_go_play_what_rows_in_step_play(world, plan, mode):
+    """Two lanes of two rows play six members with three episodes each, of one to three turns, in any rhythm."""
+    es = per_pass(2, plan)
+
+    def play(**how):
+        stage = world.stage(Ragged(mode), es=es, rollout=dataclasses.replace(ROLLOUT, slots=2, **how))
+        tasks = list(enumerate(stage.environment.tasks("train")))[:3]
+        return rollout_population(
+            stage, world.master, tasks, seed=SEED, generation=4, sigma=SIGMA, members=range(6), sampling=world.sampling
+        )
+
+    in_step = play()
+    last = 3 if mode == "fresh" else 2  # the third prompt would not fit the conversation's room
+    assert [[len(e.turns) for e in row] for row in in_step] == [[1, 2, last]] * 6
+    assert [[e.member for e in row] for row in in_step] == [[m] * 3 for m in range(6)]
+    for segment in (1, 3):
+        assert tokens(play(segment=segment)) == tokens(in_step)
+
+
+class Ragged(Talk):
+    """Task n takes n + 1 turns."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(mode=mode)
+
+    def step(self, state, action: str) -> Step:
+        task, turn = state
+        return super().step((task, 2 if turn == task else min(turn, 1)), action)._replace(state=(task, turn + 1))
 
 
 def test_a_vmapped_member_is_its_dense_weights_played_alone(world, whole):

@@ -172,12 +172,12 @@ def test_a_batch_after_an_interrupted_one(gate, monkeypatch, hangs):
         begun.set()
         gate.wait()
 
-    def interrupt(batch):
+    def interrupt():
         begun.wait()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_abandon_overdue", interrupt)
+        patch.setattr(pool, "collect", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pool.run([first, lambda: ran.append(1), lambda: ran.append(2)])
     if not hangs:
