@@ -183,6 +183,7 @@ INCIDENTAL = (
     "log",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "rollout.segment",
     "rollout.workers",
     "rollout.step_timeout_s",
     "rollout.step_retries",

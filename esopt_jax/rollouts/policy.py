@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
 import jax
 import numpy as np
 
+from esopt_jax.core.views import with_member
 from esopt_jax.rollouts.decode import Segment
 from esopt_jax.rollouts.driver import Start
 from esopt_jax.rollouts.engine import Engine, by_member
@@ -19,7 +20,7 @@ from esopt_jax.rollouts.seats import Ids
 from esopt_jax.types import View
 
 T = TypeVar("T")
-Replace = Callable[[int, View, int, int], View]
+Make = Callable[[int, np.ndarray], View]
 
 SHORTEST_SEGMENT = 32
 """Prompts are padded to 32, 64, 128, ... tokens, so that few programs serve all lengths."""
@@ -31,30 +32,30 @@ class DevicePolicy:
     def __init__(
         self,
         engine: Engine,
-        views: Sequence[View],
+        views: list[View],
         shape: tuple[int, int],
         *,
         sampling: Sampling,
         seed: int,
         generation: int,
         batched: bool,
-        replace: Replace | None = None,
+        make: Make | None = None,
     ):
         """Rows that nobody plays yet.
 
         Args:
             engine: programs.
-            views: weights, one view a group; with a leading axis of the group's members where `batched`, else shared
-                by all its rows.
+            views: weights, one view a group, with a leading axis of its members where `batched`, else shared by all its
+                rows; the policy takes the list over.
             shape: (M, C); groups hold equal parts of M.
             sampling: numbers and flags.
             seed: root of the sampling keys.
             generation: folded into the keys.
             batched: whether the views have member axes.
-            replace: `replace(group, view, lane, member)` puts another member into a lane of a group's view.
+            make: `make(group, members)` makes the view of a group's members; None where members never change.
         """
-        self._engine, self._views, self._sampling = engine, list(views), sampling
-        self._shape, self._batched, self._replace = shape, batched, replace
+        self._engine, self._views, self._sampling = engine, views, sampling
+        self._shape, self._batched, self._make = shape, batched, make
         self._root = (np.uint32(seed), np.int32(generation))
         self._slots = Slots(*np.zeros((4, math.prod(shape)), np.int32))
         self._writing: set[int] = set()
@@ -63,12 +64,22 @@ class DevicePolicy:
 
     def turn_to(self, members: Sequence[tuple[int, int]]) -> None:
         """Put other members into lanes."""
-        assert self._replace is not None, "this policy keeps its members"
         lanes = self._shape[0] // len(self._engine.groups)
-        for lane, member in members:
-            group = lane // lanes
-            with self._engine.within(group):
-                self._views[group] = self._replace(group, self._views[group], lane % lanes, member)
+        for group in range(len(self._engine.groups)):
+            turned = {lane % lanes: member for lane, member in members if lane // lanes == group}
+            if turned:
+                self._turn_group(group, turned, lanes)
+
+    def _turn_group(self, group: int, turned: Mapping[int, int], lanes: int) -> None:
+        assert self._make is not None, "this policy keeps its members"
+        with self._engine.within(group):
+            if len(turned) == lanes:
+                self._views[group] = {}  # so that the copies of the old members are gone before there are new ones
+                self._views[group] = self._make(group, np.array([turned[lane] for lane in range(lanes)], np.int32))
+                return
+            for lane, member in turned.items():
+                one = self._make(group, np.array([member], np.int32))
+                self._views[group] = with_member(self._views[group], one, lane)
 
     def begin(self, starts: Sequence[Start]) -> None:
         """Read prompts and sample the first token of their replies."""

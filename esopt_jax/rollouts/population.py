@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec
 from esopt_jax.config import ESConfig, RolloutConfig
 from esopt_jax.core.perturb import perturb_population
 from esopt_jax.core.scope import tuned_specs
-from esopt_jax.core.views import Factored, Shared, with_member
+from esopt_jax.core.views import Factored, Shared
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
 from esopt_jax.rollouts.chat import Chat
@@ -134,9 +134,6 @@ def rollout_population(
         drawn = (np.uint32(seed), np.uint32(generation), by_member(ids, engine.mesh), masters[group])
         return stage.views(*drawn, np.float32(sigma))
 
-    def replace(group: int, members: View, lane: int, member: int) -> View:
-        return with_member(members, view(group, np.array([member], np.int32)), lane)
-
     for playing in stage.passes(own):
         seated = list(playing[:size]) + list(playing[-1:]) * (size - len(playing))
         views = engine.each(view, by_group(np.array(seated, np.int32), len(engine.groups)))
@@ -151,7 +148,7 @@ def rollout_population(
             seed=seed,
             generation=generation,
             batched=True,
-            replace=replace,
+            make=view,
         )
         of_lane = [[lane[i : i + width] for i in range(0, len(lane), width)] for lane in played]
         found += [of_lane[i % size][i // size] for i in range(len(playing))]
@@ -221,7 +218,7 @@ def _seated(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) 
 
 
 def _play(
-    stage: Stage, views: Sequence[View], lanes: Sequence[Sequence[Episode]], shape: tuple[int, int], **kwargs: Any
+    stage: Stage, views: list[View], lanes: Sequence[Sequence[Episode]], shape: tuple[int, int], **kwargs: Any
 ) -> list[list[Trajectory]]:
     """Play lanes of episodes on a device batch of `shape`."""
     policy = DevicePolicy(stage.engine, views, shape, **kwargs)
