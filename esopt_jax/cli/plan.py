@@ -95,6 +95,8 @@ def _positive(text: str) -> float:
 
 
 def _lines(plan: dict[str, Any]) -> Iterator[str]:
+    from esopt_jax.training.plan_advice import readable
+
     config, mesh, rows = plan["config"], plan["mesh"], plan["rows_per_device"]
     es, held, evaluation = config["es"], plan["per_device_bytes"], plan["evaluation_bytes"]["total"]
     yield f"model         {plan['model']}, {plan['parameters']:,} parameters, {config['model']['dtype']}"
@@ -104,7 +106,7 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
         f"in {_count(plan['passes'], 'pass', 'passes')}; a group plays {rows['population']} episodes at once, "
         f"{plan['context_tokens']} tokens long at most"
     )
-    yield f"on a device   {_size(held['total'])} while members play, {_size(evaluation)} while the model is evaluated"
+    yield f"on a device   {readable(held['total'])} while members play, {readable(evaluation)} while the model is evaluated"
     notes = {
         "weights": "what a forward pass reads",
         "master": f"what the {es['master']} master holds beyond that",
@@ -113,8 +115,8 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
         "scratch": plan["scratch_is"],
     }
     for name, note in notes.items():
-        yield f"  {name:<12}{_size(held[name]):>10}  {note}"
-    yield f"  {'allowed':<12}{_size(plan['device_memory_bytes']):>10}"
+        yield f"  {name:<12}{readable(held[name]):>10}  {note}"
+    yield f"  {'allowed':<12}{readable(plan['device_memory_bytes']):>10}"
     yield f"exchanged     {_collectives(plan['collectives'])}"
     flops = plan["flops_per_device"]
     yield f"work          {flops['decode_step']:.2e} operations a device for a token of each episode in flight"
@@ -145,7 +147,3 @@ def _collectives(found: dict[str, dict[str, int]]) -> str:
 
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / _GIB:.1f} GiB" if n_bytes >= _GIB else f"{n_bytes / 2**20:.1f} MiB"

@@ -31,7 +31,17 @@ def shortfall(sizing: Sizing, device_memory: float) -> str:
     """Why it does not fit, in one line."""
     population, evaluation = population_footprint(sizing), evaluation_footprint(sizing)
     what, most = max((("a pass", population), ("an evaluation", evaluation)), key=lambda pair: pair[1].total)
-    return f"{what} needs {_gib(most.total)} GiB a device ({_parts(most)}); {_gib(device_memory)} GiB may be used"
+    return f"{what} needs {readable(most.total)} a device ({_parts(most)}); {readable(device_memory)} may be used"
+
+
+def readable(n_bytes: float) -> str:
+    """A size in GiB, or in MiB where that is less than one.
+
+    Example:
+        >>> readable(3 * 2**30), readable(2**19)
+        ('3.0 GiB', '0.5 MiB')
+    """
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
 
 
 def advice(arch: Architecture, config: Config, device_memory: float) -> list[str]:
@@ -45,7 +55,7 @@ def advice(arch: Architecture, config: Config, device_memory: float) -> list[str
         if (first := next((settings for settings in tried if settings is not None), None)) is not None:
             settings, total = first
             words = " ".join(f"--set {key}={_value(value)}" for key, value in settings.items())
-            found.append(f"{words} ({_gib(total)} GiB{remark})")
+            found.append(f"{words} ({readable(total)}{remark})")
     return found or [
         "no change of members_per_pass, mesh, master, prompts or plan makes it fit, on up to "
         f"{MORE_DEVICES} times as many devices; use a smaller model or devices with more memory"
@@ -129,8 +139,6 @@ def _value(value: Any) -> str:
 
 
 def _parts(footprint: Footprint) -> str:
-    return ", ".join(f"{name} {_gib(size)}" for name, size in footprint.as_dict().items() if name != "total" and size)
-
-
-def _gib(n_bytes: float) -> str:
-    return f"{n_bytes / 2**30:.1f}"
+    return ", ".join(
+        f"{name} {readable(size)}" for name, size in footprint.as_dict().items() if name != "total" and size
+    )
