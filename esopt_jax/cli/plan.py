@@ -106,7 +106,8 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
         f"in {_count(plan['passes'], 'pass', 'passes')}; a group plays {rows['population']} episodes at once, "
         f"{plan['context_tokens']} tokens long at most"
     )
-    yield f"on a device   {readable(held['total'])} while members play, {readable(evaluation)} while the model is evaluated"
+    moments = f"{readable(held['total'])} while members play, {readable(evaluation)} while the model is evaluated"
+    yield f"on a device   {moments}"
     notes = {
         "weights": "what a forward pass reads",
         "master": f"what the {es['master']} master holds beyond that",
@@ -139,8 +140,8 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
 
 def _collectives(found: dict[str, dict[str, int]]) -> str:
     parts = []
-    for program, counts in found.items():
-        some = [f"{count} {name}" for name, count in counts.items() if count]
+    for program, step in (("decode", "a token"), ("noise", "an update")):
+        some = [f"{count} {name} {step}" for name, count in found[program].items() if count]
         parts.append(f"{program}: {', '.join(some) or 'nothing'}")
     return "; ".join(parts)
 

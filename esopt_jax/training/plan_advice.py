@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from esopt_jax.config import Config, to_dict
@@ -139,6 +140,5 @@ def _value(value: Any) -> str:
 
 
 def _parts(footprint: Footprint) -> str:
-    return ", ".join(
-        f"{name} {readable(size)}" for name, size in footprint.as_dict().items() if name != "total" and size
-    )
+    parts = asdict(footprint).items()
+    return ", ".join(f"{name} {readable(size)}" for name, size in parts if size)
