@@ -22,8 +22,11 @@ from esopt_jax.training.plan_bytes import (
 from esopt_jax.training.plan_programs import NOTHING, Found, decode_program, noise_programs
 from esopt_jax.training.plan_sizing import Sizing, episodes_per_generation, sizing_of, tokens_per_generation
 
-SCALARS = 4096
-"""Bytes by which compiled arguments may be more than weights and caches: seeds, thresholds, tables of small results."""
+SCALARS = 64
+"""Bytes by which the arguments of a decode may be more than weights and caches: thresholds of the sampler."""
+
+TABLE = 16
+"""Bytes a leaf by which the members that are made may be more: where each result lies."""
 
 
 def make_plan(
@@ -104,17 +107,19 @@ def _compiled(sizing: Sizing, population: Footprint, whole: bool) -> dict[str, A
 
 def disagreements(sizing: Sizing, population: Footprint, decode: Found, members: Found, update: Found) -> list[str]:
     """Where compiled programs hold other bytes than were computed; none, unless there is a fault here."""
-    pairs = {
-        "arguments of the decode": (decode.arguments, population.member + common_bytes(sizing) + population.caches),
-        "rows that the decode updates in place": (decode.aliases, population.caches),
-        "weights that the update writes in place": (update.aliases, tuned_master_bytes(sizing)),
-    }
+    view = population.member + common_bytes(sizing)
+    checks = [
+        ("arguments of the decode", decode.arguments, view + population.caches, SCALARS),
+        ("rows that the decode updates in place", decode.aliases, population.caches, 0),
+        ("weights that the update writes in place", update.aliases, tuned_master_bytes(sizing), 0),
+    ]
     if sizing.config.es.plan == "full":
-        pairs["members that are made"] = (members.outputs, population.member)
+        table = TABLE * len(sizing.specs)
+        checks.append(("members that are made", members.outputs, population.member, table))
     return [
         f"{name}: {found} bytes compiled, {computed} computed"
-        for name, (found, computed) in pairs.items()
-        if not 0 <= found - computed <= SCALARS
+        for name, found, computed, more in checks
+        if not 0 <= found - computed <= more
     ]
 
 

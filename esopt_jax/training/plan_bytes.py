@@ -125,11 +125,6 @@ def master_itemsize(spec: LeafSpec, sizing: Sizing) -> int:
     return 2 if sizing.config.es.master == "bfloat16" and not spec.keep_float32 else 4
 
 
-def is_split(spec: LeafSpec, sizing: Sizing) -> bool:
-    """Whether the master keeps the leaf in halves."""
-    return sizing.config.es.master == "split" and spec.is_matrix and not spec.keep_float32
-
-
 def _view_bytes(spec: LeafSpec, sizing: Sizing) -> int:
     return view_dtype(sizing.dtype, spec.keep_float32).itemsize
 
@@ -137,7 +132,8 @@ def _view_bytes(spec: LeafSpec, sizing: Sizing) -> int:
 def _shared_bytes(spec: LeafSpec, sizing: Sizing) -> int:
     """Bytes a weight of the master that a forward pass reads without a copy."""
     wanted, stored = _view_bytes(spec, sizing), master_itemsize(spec, sizing)
-    return wanted if wanted == stored or (is_split(spec, sizing) and wanted == 2) else 0
+    halves = sizing.config.es.master == "split" and spec.is_matrix and not spec.keep_float32
+    return wanted if wanted == (2 if halves else stored) else 0
 
 
 def _factor_sizes(spec: LeafSpec, mesh: AbstractMesh) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from esopt_jax.core.layout import Layout, forms_of, make_layout
-from esopt_jax.core.master import view_dtype
+from esopt_jax.core.master import master_leaf, view_dtype
 from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
 from esopt_jax.core.perturb import perturb_population
-from esopt_jax.core.rounding import MasterLeaf, Split
+from esopt_jax.core.rounding import MasterLeaf
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.steps import update_large, update_pool
 from esopt_jax.models.architecture import Architecture
@@ -34,7 +35,7 @@ from esopt_jax.models.qwen3_5_config import Qwen35
 from esopt_jax.models.sharding import leaf_sharding, make_mesh
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.sampler import make_sampling
-from esopt_jax.training.plan_bytes import is_split, master_itemsize, rows_state
+from esopt_jax.training.plan_bytes import rows_state
 from esopt_jax.training.plan_sizing import Sizing, sizing_of
 from esopt_jax.types import LeafSpec, Master, Specs
 
@@ -236,14 +237,11 @@ def _kind(spec: LeafSpec) -> tuple[Any, ...]:
 
 
 def _leaf(spec: LeafSpec, sizing: Sizing, mesh: Mesh | None) -> MasterLeaf:
+    """A leaf of the master, as the run's own code would make it."""
     home = None if mesh is None else leaf_sharding(spec, mesh)
-
-    def array(dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct(spec.shape, dtype, sharding=home)
-
-    if is_split(spec, sizing):
-        return Split(hi=array(jnp.bfloat16), lo=array(jnp.int16))
-    return array(jnp.bfloat16 if master_itemsize(spec, sizing) == 2 else jnp.float32)
+    stored = partial(master_leaf, spec=spec, format=sizing.config.es.master)
+    leaf = jax.eval_shape(stored, jax.ShapeDtypeStruct(spec.shape, jnp.float32))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=home), leaf)
 
 
 def _on(mesh: Mesh | None, tree: Any) -> Any:

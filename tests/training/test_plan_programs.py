@@ -58,7 +58,7 @@ def config(tmp_path):
         ("bfloat16", {"master": "split"}, {"top_k": 4, "presence_penalty": 1.5}),
         ("bfloat16", {"master": "split", "plan": "low_rank", "rank": 2}, {}),
         ("float32", {"master": "float32", "scope": "lora:2"}, {}),
-        ("float32", {"master": "bfloat16", "rounding": "stochastic", "antithetic": True, "scope": "all_linear"}, {}),
+        ("float32", {"master": "bfloat16", "rounding": "stochastic", "antithetic": True}, {}),
     ],
     ids=["split", "low_rank", "lora", "bfloat16"],
 )
