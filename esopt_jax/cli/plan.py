@@ -35,7 +35,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--tokens-per-s",
         type=_positive,
         metavar="X",
-        help="tokens that all devices together write in a second, for the time of a generation",
+        help="tokens that all devices together write in a second, the prompts they read on the way included; gives the "
+        "longest that a generation can take",
     )
     parser.add_argument(
         "--device-memory",
@@ -122,9 +123,10 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
     flops = plan["flops_per_device"]
     yield f"work          {flops['decode_step']:.2e} operations a device for a token of each episode in flight"
     tokens, seconds = plan["tokens_per_generation"], plan["seconds_per_generation"]
+    longest = "" if seconds is None else f"; {seconds:,.0f} s to write them"
     yield (
         f"generation    {plan['episodes_per_generation']:,} episodes, at most {tokens['written_at_most']:,} tokens "
-        f"written and {tokens['read_at_most']:,} read" + ("" if seconds is None else f"; at most {seconds:,.0f} s")
+        f"written and {tokens['read_at_most']:,} read{longest}"
     )
     kept = f"{plan['checkpoints_kept_bytes'] / 1e9:.1f} GB are kept"
     yield f"checkpoint    {plan['checkpoint_bytes'] / 1e9:.1f} GB; {kept}"

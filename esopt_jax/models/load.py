@@ -18,7 +18,7 @@ from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.models.architecture import Architecture, read_json
 from esopt_jax.models.gguf_file import find_gguf, read_gguf
 from esopt_jax.models.hub import hub_config, hub_folder, is_hub_id
-from esopt_jax.models.registry import leaf_specs, load_architecture, parse_architecture, read_architecture
+from esopt_jax.models.registry import leaf_specs, load_architecture, parse_architecture
 from esopt_jax.models.sizes import published_name
 from esopt_jax.models.stored_params import StoredParams, match_tensors
 from esopt_jax.models.tensor_files import DTYPES, open_weights
@@ -128,7 +128,7 @@ def find_architecture(path: str | Path) -> Architecture:
     if not text.startswith("builtin:") and not os.path.exists(Path(path).expanduser()) and is_hub_id(text):
         return parse_architecture(read_json(hub_config(text)))
     folder = resolve_folder(path)
-    return parse_architecture(read_gguf(folder).config) if folder.suffix == ".gguf" else read_architecture(folder)
+    return parse_architecture(read_gguf(folder).config if folder.suffix == ".gguf" else read_json(folder / "config.json"))
 
 
 def resolve_folder(path: str | Path) -> Path:

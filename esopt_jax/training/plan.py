@@ -19,7 +19,8 @@ from esopt_jax.training.plan_bytes import (
     population_footprint,
     tuned_master_bytes,
 )
-from esopt_jax.training.plan_programs import NOTHING, Found, decode_program, noise_programs
+from esopt_jax.training.plan_noise import noise_programs
+from esopt_jax.training.plan_programs import NOTHING, Found, decode_program
 from esopt_jax.training.plan_sizing import Sizing, episodes_per_generation, sizing_of, tokens_per_generation
 
 SCALARS = 64
@@ -42,7 +43,7 @@ def make_plan(
     Args:
         config: of the run; its model needs no weights (`find_architecture`).
         device_memory: bytes of a device that a run may use.
-        tokens_per_s: how many tokens the whole mesh writes in a second, if that is known.
+        tokens_per_s: tokens that the whole mesh writes in a second, time to read prompts included, if that is known.
         compiled: compile the programs, for which there must be as many (CPU) devices as hold a model together; without
             them there are no collectives and no operations.
         whole: compile all layers (`plan_programs.decode_program`).

@@ -1,8 +1,9 @@
-"""The programs of a population evaluation and of an update, compiled ahead of time for forced CPU devices and examined.
+"""The decode of a population evaluation, compiled ahead of time for forced CPU devices and examined.
 
 No weight exists and nothing runs. A layer pattern (three DeltaNet layers and one of attention, say) is repeated through
 the model, and every number here is linear in the repetitions: by default the decode is compiled with one and with two
-of them, and the rest follows exactly. `whole` compiles all layers. Noise programs are compiled for every kind of leaf.
+of them, and the rest follows exactly. `whole` compiles all layers. The programs of the
+noise are in `plan_noise`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,13 +22,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from esopt_jax.core.layout import Layout, forms_of, make_layout
-from esopt_jax.core.master import master_leaf, view_dtype
-from esopt_jax.core.members import large_factors, large_members, pooled_factors, pooled_members
+from esopt_jax.core.master import master_leaf
 from esopt_jax.core.perturb import perturb_population
 from esopt_jax.core.rounding import MasterLeaf
-from esopt_jax.core.scope import tuned_specs
-from esopt_jax.core.steps import update_large, update_pool
 from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.load import Model
 from esopt_jax.models.qwen3_5_config import Qwen35
@@ -37,7 +33,7 @@ from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.sampler import make_sampling
 from esopt_jax.training.plan_bytes import rows_state
 from esopt_jax.training.plan_sizing import Sizing, sizing_of
-from esopt_jax.types import LeafSpec, Master, Specs
+from esopt_jax.types import LeafSpec, Master
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
@@ -130,7 +126,7 @@ def _with_layers(arch: Architecture, depth: int) -> Architecture:
 
 def _decode(sizing: Sizing, arch: Architecture) -> Found:
     shallow = sizing_of(arch, sizing.config)
-    mesh, rollout, es = _devices(sizing), sizing.config.rollout, sizing.config.es
+    mesh, rollout, es = group_of(sizing), sizing.config.rollout, sizing.config.es
     model = Model(arch, shallow.specs, {}, {}, None, (), arch.vocab_size, Path())
     stop: Any = SimpleNamespace(stop_ids=shallow.decode.eos_ids)
     engine = make_engine(model, stop, rollout=rollout, dtype=sizing.dtype, mesh=mesh)
@@ -139,104 +135,17 @@ def _decode(sizing: Sizing, arch: Architecture) -> Found:
         at = {"plan": es.plan, "rank": es.rank, "antithetic": es.antithetic, "scope": es.scope}
         return perturb_population(0, 0, members, master, specs=shallow.specs, sigma=0.1, dtype=sizing.dtype, **at)
 
-    with _within(mesh):
+    with within(mesh):
         members = jax.ShapeDtypeStruct((sizing.members,), jnp.int32)
-        view = jax.eval_shape(views, members, {s.path: _leaf(s, shallow, mesh) for s in shallow.specs})
+        view = jax.eval_shape(views, members, {s.path: master_shape(s, shallow, mesh) for s in shallow.specs})
         state = _on(mesh, rows_state(shallow, (sizing.members, sizing.columns)))
         return examine(engine.write.lower(True, view, state, make_sampling(rollout)).compile(QUICKLY))
-
-
-# --- noise ------------------------------------------------------------------------------------------------------------
-
-
-def noise_programs(sizing: Sizing) -> tuple[Found, Found]:
-    """The programs that make the members of a pass, and those that update the master, summed over the leaves."""
-    es, mesh = sizing.config.es, _devices(sizing)
-    specs = tuned_specs(sizing.specs, es.scope)
-    layout = make_layout(specs, es.plan)
-    with _within(mesh):
-        return _summed(_making(sizing, specs, layout, mesh)), _summed(_updating(sizing, specs, layout, mesh))
-
-
-Lower = Callable[[], Any]
-"""Traces a program: what it returns has `compile`."""
-
-
-def _summed(programs: Iterator[tuple[Any, Lower]]) -> Found:
-    """All programs together; those with equal keys are compiled once."""
-    calls: Counter[Any] = Counter()
-    lowers: dict[Any, Lower] = {}
-    for key, lower in programs:
-        calls[key] += 1
-        lowers.setdefault(key, lower)
-    total = NOTHING
-    for key, lower in lowers.items():
-        total = total.combined(examine(lower().compile(QUICKLY)), calls[key])
-    return total
-
-
-def _making(sizing: Sizing, specs: Specs, layout: Layout, mesh: Mesh | None) -> Iterator[tuple[Any, Lower]]:
-    es, members = sizing.config.es, sizing.members
-    keys, scales = _keys(members), _floats(members)
-    dtypes = [view_dtype(sizing.dtype, spec.keep_float32) for spec in specs]
-
-    if ids := layout.pooled:
-        at: dict[str, Any] = {"forms": forms_of(specs, ids), "dtypes": tuple(dtypes[i] for i in ids)}
-        leaves = tuple(_leaf(specs[i], sizing, mesh) for i in ids)
-        yield "pool", lambda: pooled_members.lower(keys, leaves, scales, _words(len(ids)), _floats(len(ids)), **at)
-    if few := layout.pooled_factors:
-        own: dict[str, Any] = {"forms": forms_of(specs, few), "dtypes": tuple(dtypes[i] for i in few)}
-        n = len(few)
-        yield "factors", lambda: pooled_factors.lower(keys, scales, _words(n), _floats(n), rank=es.rank, **own)
-    for i in layout.large:
-
-        def large(i: int = i) -> Any:
-            at = {"form": specs[i].noise_form, "dtype": dtypes[i]}
-            return large_members.lower(keys, _leaf(specs[i], sizing, mesh), scales, _words(), _floats(), **at)
-
-        yield _kind(specs[i]), large
-    for i in layout.large_factors:
-
-        def factors(i: int = i) -> Any:
-            at = {"form": specs[i].noise_form, "rank": es.rank, "dtype": dtypes[i]}
-            return large_factors.lower(keys, scales, _words(), _floats(), **at)
-
-        yield _kind(specs[i]), factors
-
-
-def _updating(sizing: Sizing, specs: Specs, layout: Layout, mesh: Mesh | None) -> Iterator[tuple[Any, Lower]]:
-    es = sizing.config.es
-    draws = es.population_size // (2 if es.antithetic else 1)
-    keys, coefficients = _keys(draws), _floats(draws)
-    dither = _keys() if es.rounding == "stochastic" else None
-    for index, rank in ((layout.pooled, 0), (layout.pooled_factors, es.rank)):
-        if index:
-
-            def pool(index: tuple[int, ...] = index, rank: int = rank) -> Any:
-                leaves, n = tuple(_leaf(specs[i], sizing, mesh) for i in index), len(index)
-                at = {"forms": forms_of(specs, index), "rank": rank}
-                return update_pool.lower(keys, leaves, coefficients, _words(n), _floats(n), dither, **at)
-
-            yield ("pool", rank), pool
-    for index, rank in ((layout.large, 0), (layout.large_factors, es.rank)):
-        for i in index:
-
-            def large(i: int = i, rank: int = rank) -> Any:
-                leaf, at = _leaf(specs[i], sizing, mesh), {"form": specs[i].noise_form, "rank": rank}
-                return update_large.lower(keys, leaf, coefficients, _words(), _floats(), dither, **at)
-
-            yield _kind(specs[i]), large
-
-
-def _kind(spec: LeafSpec) -> tuple[Any, ...]:
-    """What leaves that share a program have in common."""
-    return spec.noise_form, spec.shape, spec.axes, spec.keep_float32
 
 
 # --- arguments without values -----------------------------------------------------------------------------------------
 
 
-def _leaf(spec: LeafSpec, sizing: Sizing, mesh: Mesh | None) -> MasterLeaf:
+def master_shape(spec: LeafSpec, sizing: Sizing, mesh: Mesh | None) -> MasterLeaf:
     """A leaf of the master, as the run's own code would make it."""
     home = None if mesh is None else leaf_sharding(spec, mesh)
     stored = partial(master_leaf, spec=spec, format=sizing.config.es.master)
@@ -254,22 +163,11 @@ def _on(mesh: Mesh | None, tree: Any) -> Any:
     return jax.tree.map(place, tree)
 
 
-def _keys(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype)
-
-
-def _words(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.uint32)
-
-
-def _floats(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
-def _devices(sizing: Sizing) -> Mesh | None:
+def group_of(sizing: Sizing) -> Mesh | None:
     """A group of devices, where a model is split."""
     return None if sizing.mesh.size == 1 else make_mesh((1, sizing.mesh.size))
 
 
-def _within(mesh: Mesh | None) -> AbstractContextManager[Any]:
+def within(mesh: Mesh | None) -> AbstractContextManager[Any]:
+    """The context of a group's programs."""
     return nullcontext() if mesh is None else jax.set_mesh(mesh)

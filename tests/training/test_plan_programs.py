@@ -10,7 +10,8 @@ from esopt_jax.config_reader import from_dict
 from esopt_jax.models.load import find_architecture
 from esopt_jax.training.plan import disagreements, make_plan
 from esopt_jax.training.plan_bytes import population_footprint
-from esopt_jax.training.plan_programs import decode_program, noise_programs
+from esopt_jax.training.plan_noise import noise_programs
+from esopt_jax.training.plan_programs import decode_program
 from esopt_jax.training.plan_sizing import sizing_of
 
 ARCH = {
