@@ -82,6 +82,7 @@ def problems(config: Config) -> list[str]:
         "train.mesh",
         "[groups that play members, devices that hold a model], each at least 1",
     )
+    check(bool(config.model.path.strip()), "model.path", "a folder, a file, ORG/NAME or builtin:NAME")
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     return found

@@ -32,9 +32,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     )
     add_set_option(parser)
     parser.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="where to write; must be new or empty (default: runs/<preset>-<n>)"
+        "--run-dir",
+        type=_folder,
+        metavar="DIR",
+        help="where to write; must be new or empty (default: runs/<preset>-<n>)",
     )
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR, under its own config")
+    parser.add_argument("--resume", type=_folder, metavar="DIR", help="go on with the run in DIR, under its own config")
     parser.add_argument(
         "--seeds",
         metavar="0..4",
@@ -53,6 +56,13 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="the same under SLURM's srun or Open MPI, which tell who the others are"
     )
+
+
+def _folder(text: str) -> Path:
+    """A folder by its name; an empty one, as of an unset shell variable, would mean the current folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name; name a folder ('.' is the current one)")
+    return Path(text)
 
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.tensor_files import open_weights
 
+NEEDED = ("config.json", "tokenizer.json", "tokenizer_config.json")
+"""Files without which a cached model is not whole; of its weights, all that the index names."""
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """What a model is loaded and saved with; other formats of the same weights stay where they are."""
 
@@ -33,7 +36,8 @@ def is_hub_id(text: str) -> bool:
 def hub_folder(text: str) -> Path:
     """The folder of a hub model in the local cache, downloaded first where the cache lacks it.
 
-    A model that is cached whole is used as it is, without asking whether the hub has a newer one.
+    A model that is cached whole is used as it is, without asking whether the hub has a newer one. Where only its
+    generation config is missing, which not every model has, the hub is asked, and the cache will do if it is silent.
 
     Raises:
         EsoptError: it is not cached and cannot be downloaded.
@@ -48,15 +52,14 @@ def hub_folder(text: str) -> Path:
         "allow_patterns": FILES,
         "ignore_patterns": "*/*",
     }
-    try:
-        cached = Path(snapshot_download(**wanted, local_files_only=True))
-        if (cached / "config.json").is_file() and open_weights(cached):
-            return cached
-    except (OSError, ValueError, EsoptError):
-        pass  # not cached, or not all of it
+    cached = _whole(wanted)
+    if cached is not None and (cached / "generation_config.json").is_file():
+        return cached
     try:
         return Path(snapshot_download(**wanted))
     except Exception as fault:  # the library passes on what its transport raises, in many types
+        if cached is not None:
+            return cached
         reason = " ".join(str(fault).split()) or type(fault).__name__
         raise EsoptError(
             f"model {text!r} is not in the local cache and cannot be downloaded from the Hugging Face hub: "
@@ -82,3 +85,14 @@ def hub_config(text: str) -> Path:
             f"the config.json of model {text!r} is not in the local cache and cannot be downloaded from the Hugging "
             f"Face hub: {reason[:300]}; give a folder or the name of a published size"
         ) from None
+
+
+def _whole(wanted: dict[str, Any]) -> Path | None:
+    """The folder of a model in the cache, if nothing that is needed is missing there."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(**wanted, local_files_only=True))
+        return folder if all((folder / name).is_file() for name in NEEDED) and open_weights(folder) else None
+    except (OSError, ValueError, EsoptError):
+        return None

@@ -128,7 +128,9 @@ def find_architecture(path: str | Path) -> Architecture:
     if not text.startswith("builtin:") and not os.path.exists(Path(path).expanduser()) and is_hub_id(text):
         return parse_architecture(read_json(hub_config(text)))
     folder = resolve_folder(path)
-    return parse_architecture(read_gguf(folder).config if folder.suffix == ".gguf" else read_json(folder / "config.json"))
+    return parse_architecture(
+        read_gguf(folder).config if folder.suffix == ".gguf" else read_json(folder / "config.json")
+    )
 
 
 def resolve_folder(path: str | Path) -> Path:

@@ -2,7 +2,8 @@
 
 B starts at 0, so that a run starts as its base; A starts as random signs over sqrt(R), so that sigma means the same for
 W as in a full run. In a view each pair becomes a `Factored` weight, as low-rank members have, so the forward pass knows
-nothing of adapters. Paths are those of the matrix with `@left` and `@right` behind.
+nothing of adapters. They are few and stay in float32, since bfloat16 would lose the small steps. Paths are those of the
+matrix with `@left` and `@right` behind.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _adapters(specs: Specs, rank: int, targets: str | None) -> Iterator[LeafSpec
         if spec.is_matrix and chosen:
             for name, size, init in zip((LEFT, RIGHT), spec.noise_form, ("signs", "zeros"), strict=True):
                 path = spec.path + name
-                yield LeafSpec(path, (rank, size), (None, None), 0, init, path, group=ADAPTER)
+                yield LeafSpec(path, (rank, size), (None, None), 0, init, path, group=ADAPTER, keep_float32=True)
 
 
 def _start(spec: LeafSpec, seed: int) -> jax.Array:

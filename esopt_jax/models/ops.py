@@ -49,7 +49,8 @@ def embed(ids: jax.Array, w: Weight) -> jax.Array:
     placement = _placement(w.left, range(1), ids, tuple(range(ids.ndim)))
     mixture = w.left.at[:, ids].get(mode="clip", out_sharding=placement)  # [R, ...]
     change = sum(mixture[i][..., None] * w.right[i] for i in range(w.right.shape[0]))
-    return _rows(w.base, ids) + change
+    rows = _rows(w.base, ids)
+    return rows + change.astype(rows.dtype)
 
 
 def unembed(x: jax.Array, w: Weight) -> jax.Array:
@@ -60,13 +61,13 @@ def unembed(x: jax.Array, w: Weight) -> jax.Array:
 
 
 def _low_rank(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-    """`(x · firstᵀ) · second` for `first: [R, in]` and `second: [R, *out]`."""
-    mixture = _contract(x, first, (1,))
+    """`(x · firstᵀ) · second` for `first: [R, in]` and `second: [R, *out]`, computed in their type, in that of `x`."""
+    mixture = _contract(x.astype(first.dtype), first, (1,))
     rank = second.shape[0]
     if rank > FUSED_RANK:
-        return _contract(mixture, second, (0,))
+        return _contract(mixture, second, (0,)).astype(x.dtype)
     spread = (..., *(None,) * (second.ndim - 1))
-    return sum(mixture[..., i][spread] * second[i] for i in range(rank))
+    return sum(mixture[..., i][spread] * second[i] for i in range(rank)).astype(x.dtype)
 
 
 def _contract(x: jax.Array, w: jax.Array, contracted: tuple[int, ...]) -> jax.Array:
@@ -103,13 +104,14 @@ def rms_norm(x: jax.Array, gain: jax.Array, *, eps: float) -> jax.Array:
 
 
 def plain_rms_norm(x: jax.Array, gain: jax.Array, *, eps: float) -> jax.Array:
-    """Root-mean-square norm over the last axis, `x / rms(x) * gain`.
+    """Root-mean-square norm over the last axis, in float32: `x / rms(x) * gain`.
 
-    Normed in float32 and rounded to the type of `x` before the gain, as the published Llama models do.
+    The published Llama code rounds to the type of `x` before the gain. In bfloat16 the gain's small steps would be lost
+    in the second rounding, each on the grid of the first; with one rounding they come through on average.
     """
     y = x.astype(jnp.float32)
     y = y * lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
-    return y.astype(x.dtype) * gain.astype(x.dtype)
+    return (y * gain.astype(jnp.float32)).astype(x.dtype)
 
 
 def sigmoid(x: jax.Array) -> jax.Array:

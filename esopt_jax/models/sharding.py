@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from esopt_jax.errors import EsoptError
-from esopt_jax.types import LeafSpec, Params, Specs
+from esopt_jax.types import LeafSpec
 
 T = TypeVar("T")
 
@@ -98,11 +98,6 @@ def leaf_sharding(spec: LeafSpec, mesh: Mesh) -> NamedSharding:
                 f"axis {name!r}; use a smaller second number in train.mesh"
             )
     return NamedSharding(mesh, placement)
-
-
-def shard_params(params: Params, specs: Specs, mesh: Mesh) -> Params:
-    """The same weights, placed on `mesh` by the rules; replicated over its `member` axis."""
-    return {spec.path: jax.device_put(params[spec.path], leaf_sharding(spec, mesh)) for spec in specs}
 
 
 def zeros(shape: tuple[int, ...], axes: Sequence[str | None], dtype: jnp.dtype) -> jax.Array:

@@ -52,8 +52,8 @@ def heads_to_stream(prefix: str, a: Architecture) -> LeafSpec:
 
 
 def norm(path: str, size: int, gains: str) -> LeafSpec:
-    """The gain of a norm."""
-    return leaf(path, (size,), (None,), 0, init=gains, group="norm")
+    """The gain of a norm; one near 1 is kept in float32, since a bfloat16 there moves in steps of 2^-8."""
+    return leaf(path, (size,), (None,), 0, init=gains, group="norm", keep_float32=gains == "ones")
 
 
 def leaf(

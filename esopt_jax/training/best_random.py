@@ -9,15 +9,16 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from esopt_jax.core.master import cast, view_dtype
 from esopt_jax.core.noise import noise_key, noise_sign
 from esopt_jax.core.perturb import materialize, perturb
 from esopt_jax.rollouts.fitness import population_fitness
 from esopt_jax.rollouts.population import rollout_population
 from esopt_jax.rollouts.sampler import make_sampling
-from esopt_jax.training.evaluate import PRESET, evaluate_view, policy_view
+from esopt_jax.training.evaluate import PRESET, evaluate_view
 from esopt_jax.training.scoring import Evaluation
 from esopt_jax.training.session import Session
-from esopt_jax.types import Master, Params
+from esopt_jax.types import Master, View
 
 
 def best_random(session: Session, base: Master, *, share: float = 0.1) -> Evaluation:
@@ -32,8 +33,8 @@ def best_random(session: Session, base: Master, *, share: float = 0.1) -> Evalua
         StoppedError: too many infrastructure errors.
     """
     rounds = max(1, round(share * session.config.es.generations))
-    winner = member_params(session, base, find_best(session, base, rounds=rounds))
-    return evaluate_view(session, policy_view(session, winner), PRESET)[0]
+    winner = member_policy(session, base, find_best(session, base, rounds=rounds))
+    return evaluate_view(session, winner, PRESET)[0]
 
 
 def find_best(session: Session, base: Master, *, rounds: int) -> int:
@@ -59,21 +60,24 @@ def find_best(session: Session, base: Master, *, rounds: int) -> int:
     return int(np.argmax(np.mean(fitness, axis=0)))
 
 
-def member_params(session: Session, base: Master, member: int) -> Params:
-    """Dense float32 weights of one of the perturbations."""
-    es, specs = session.config.es, session.model.specs
+def member_policy(session: Session, base: Master, member: int) -> View:
+    """What the forward pass reads of one of the perturbations, dense and in the compute type."""
+    es, dtype = session.config.es, jnp.dtype(session.config.model.dtype)
     key = noise_key(es.seed, es.generations, member, antithetic=es.antithetic)
     with session.stage.engine.within():
         view = perturb(
             key,
             base,
-            specs=specs,
+            specs=session.model.specs,
             sigma=es.sigma,
             plan=es.plan,
             rank=es.rank,
-            dtype=jnp.dtype(session.config.model.dtype),
+            dtype=dtype,
             sign=noise_sign(member, es.antithetic),
             multipliers=es.sigma_multipliers,
             scope=es.scope,
         )
-    return materialize(view, specs)
+        for spec in session.model.specs:  # one at a time: the whole in float32 would be twice what is needed
+            dense = materialize({spec.path: view[spec.path]}, (spec,))[spec.path]
+            view[spec.path] = cast(dense, view_dtype(dtype, spec.keep_float32))
+    return view

@@ -38,7 +38,7 @@ from esopt_jax.training.monitors import check_monitor
 from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.progress import Report, progress
-from esopt_jax.training.restore import base_master, base_model, run_update
+from esopt_jax.training.restore import base_master, base_model, base_policy, run_update
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
@@ -130,9 +130,8 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     if updates == 0:
         log.info("run folder %s; scoring the base model, after compiling", folder.path)
     elif not ledger.evaluations.has_base():  # its file was lost
-        score_weights(
-            session, base_master(base_model(config.model.path, config.es, config.train.mesh), config.es), ledger, 0
-        )
+        base = base_model(config.model.path, config.es, config.train.mesh)
+        score_weights(session, base_policy(base, config.es, config.model.dtype), ledger, 0)
     _settle(session, master, ledger, updates)
     update = run_update(session.model.specs, config.es)
     with progress(config.log.progress, total, done=updates) as report:

@@ -9,12 +9,13 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from esopt_jax.config import ESConfig
 from esopt_jax.core.digest import digest
-from esopt_jax.core.master import master_leaf
+from esopt_jax.core.master import base_leaf, master_leaf, view_dtype
 from esopt_jax.core.replay import replay
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.update import Update, UpdateStats, make_update
@@ -24,7 +25,7 @@ from esopt_jax.models.lora import with_adapters
 from esopt_jax.models.sharding import make_mesh, member_groups
 from esopt_jax.training.checkpoints import restore_checkpoint, saved_checkpoints, shapes_of
 from esopt_jax.training.history_reader import History
-from esopt_jax.types import Master, Specs
+from esopt_jax.types import Master, Specs, View
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +61,16 @@ def base_model(path: str | Path, es: ESConfig, mesh: tuple[int, int] = (1, 1)) -
     Where the mesh splits the model, the devices of its first group will read their parts of them.
 
     Raises:
-        EsoptError: it cannot be had, or has no leaf in the scope.
+        EsoptError: it cannot be had, has no leaf in the scope, or none of a group that has a multiplier.
     """
     place = next(iter(member_groups(make_mesh(mesh))), None)
     model = with_adapters(open_model(path, place), es.scope, seed=es.seed, mesh=place)
-    tuned_specs(model.specs, es.scope)
+    groups = {spec.group for spec in tuned_specs(model.specs, es.scope)}
+    if idle := sorted(set(es.sigma_multipliers) - groups):
+        raise EsoptError(
+            f"es.sigma_multipliers names {', '.join(idle)}, of which es.scope {es.scope!r} tunes nothing; in this "
+            f"model it tunes {', '.join(sorted(groups))}"
+        )
     return model
 
 
@@ -80,6 +86,21 @@ def base_master(model: Model, es: ESConfig) -> Master:
         leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
         master[spec.path] = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, device), leaf)
     return master
+
+
+def base_policy(model: Model, es: ESConfig, dtype: Any) -> View:
+    """What the forward pass reads of `base_master`, without ever holding that: leaf by leaf.
+
+    Args:
+        model: as `open_model` gave it.
+        es: of the run.
+        dtype: compute type.
+    """
+    view: View = {}
+    for spec in model.specs:
+        leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
+        view[spec.path] = base_leaf(leaf, view_dtype(dtype, spec.keep_float32))
+    return view
 
 
 def run_update(specs: Specs, es: ESConfig) -> Update:

@@ -57,6 +57,7 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
     Raises:
         EsoptError: one of them cannot be had.
     """
+    make_mesh(config.train.mesh)
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
     return environment, base_model(config.model.path, config.es, config.train.mesh)
 

@@ -32,6 +32,8 @@ def esopt(workplace, tmp_path, monkeypatch, capsys):
         (["es.sigma=-0.1"], "es.sigma is -0.1; it must be a finite number"),
         (["es.sigma=nan"], "es.sigma is nan; it must be a finite number"),
         (["es.sigma"], "--set 'es.sigma' is not of the form section.key=value"),
+        (["es.scope=lora:2", "es.sigma_multipliers={norm: 2}"], "names norm, of which es.scope 'lora:2' tunes nothing"),
+        (["model.path=''"], "model.path is ''; it must be a folder, a file, ORG/NAME or builtin:NAME"),
         (["model.path=nowhere"], "model folder 'nowhere' does not exist"),
         (["model.path=."], "model folder '.' has no config.json"),
         (["model.path=builtin:sudoko"], "no built-in model 'sudoko'"),
@@ -49,6 +51,11 @@ def test_bad_setting(esopt, settings, message):
     assert code == 2 and len(lines) == 1
     assert message in lines[0]
     assert "Traceback" not in err
+
+
+def test_a_mesh_that_does_not_fit_is_refused_before_weights_are_read(esopt, monkeypatch):
+    monkeypatch.setattr("esopt_jax.training.session.base_model", lambda *_: pytest.fail("weights were looked for"))
+    assert esopt("train.mesh=[64, 1]")[0] == 2
 
 
 def test_bad_input_is_found_before_the_run_folder_exists(esopt, tmp_path):
@@ -89,6 +96,13 @@ def test_environment_that_no_episode_can_start_with(esopt, tmp_path, body, messa
     code, err = esopt("env.name=mine.py:Mine")
     assert code == 2 and message in err and "Traceback" not in err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--run-dir", "--resume"])
+def test_an_empty_folder_name_is_not_the_current_folder(capsys, option):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "smoke", option, ""])
+    assert f"argument {option}: an empty name; name a folder" in capsys.readouterr().err
 
 
 def test_run_folder_that_is_not_empty(esopt, tmp_path):

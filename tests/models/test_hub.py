@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.hub import FILES
@@ -28,7 +30,11 @@ def hub(tmp_path, monkeypatch):
             repo = self.cache / f"models--{name.replace('/', '--')}"
             (repo / "refs").mkdir(parents=True, exist_ok=True)
             (repo / "refs" / revision).write_text(COMMIT)
-            return Path(shutil.copytree(folder, repo / "snapshots" / COMMIT))
+            snapshot = Path(shutil.copytree(folder, repo / "snapshots" / COMMIT))
+            Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(snapshot / "tokenizer.json"))
+            for other in ("tokenizer_config.json", "generation_config.json"):
+                (snapshot / other).write_text("{}")
+            return snapshot
 
     real, hub = huggingface_hub.snapshot_download, Hub()
 
@@ -65,7 +71,13 @@ def test_what_is_not_cached_is_asked_for_and_told_in_one_line(hub):
     assert (asked["repo_id"], asked["revision"], asked["allow_patterns"]) == ("some-org/none", "v1", FILES)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_generation_config_that_is_missing_is_asked_for_and_can_be_done_without(hub, write, config):
+    snapshot = hub.put(write(config), "some-org/plain")
+    (snapshot / "generation_config.json").unlink()
+    assert load_model("some-org/plain").folder == snapshot and len(hub.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
 def test_half_a_cached_model_is_completed(hub, write, config, name):
     (hub.put(write(config), "some-org/half") / name).unlink()
     with pytest.raises(EsoptError, match="cannot be downloaded"):

@@ -101,3 +101,19 @@ def test_an_update_moves_the_adapters_alone(tiny, tuned, scope):
     found = base_view(after, specs=tuned.specs, dtype=jnp.float32)
     still = {spec.path for spec in tuned.specs if (np.asarray(found[spec.path]) == base[spec.path]).all()}
     assert still == {spec.path for spec in tiny.specs}
+
+
+def test_adapters_take_steps_that_bfloat16_would_lose(tiny):
+    """At rank 8 an entry of A is 0.35, whose neighbours in bfloat16 are 2e-3 away: sigma 1e-4 would not reach them."""
+    tuned = with_adapters(tiny, "lora:8", seed=0)
+    at = {"specs": tuned.specs, "sigma": 1e-4, "plan": "full", "rank": 1, "dtype": jnp.bfloat16, "scope": "lora:8"}
+    master = make_master(dict(tuned.params), specs=tuned.specs, format="split")
+    view = perturb_population(0, 0, jnp.arange(2), master, **at)
+    for spec in tuned_specs(tuned.specs, "lora:8"):
+        assert view[spec.path].dtype == jnp.float32
+        assert np.mean(np.asarray(view[spec.path]) != np.asarray(tuned.params[spec.path])) > 0.99
+    axes = assembled(view_axes(view))
+    both = jax.jit(jax.vmap(lambda v: score(v, IDS, LENGTHS, arch=tiny.arch), in_axes=(axes,)))(
+        assembled(unwrapped(view))
+    )
+    assert np.isfinite(np.asarray(both, np.float32)).all()

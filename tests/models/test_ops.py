@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from esopt_jax.core.perturb import Factored
-from esopt_jax.models.ops import dense, embed, rms_norm, sigmoid, silu, unembed
+from esopt_jax.models.ops import dense, embed, plain_rms_norm, rms_norm, sigmoid, silu, unembed
 
 M = 3
 RANKS = [1, 4, 16]
@@ -122,3 +122,24 @@ def test_rms_norm_is_zero_centred_and_works_in_float32():
     large = rms_norm(jnp.asarray(1e15 * x, jnp.bfloat16), jnp.asarray(gain, jnp.bfloat16), eps=1e-6)
     assert large.dtype == jnp.bfloat16
     np.testing.assert_allclose(large.astype(jnp.float32), expected, rtol=0.03, atol=0.03)
+
+
+def test_a_gain_near_one_is_not_rounded_to_the_type_of_its_input():
+    """In bfloat16 1.002 would be 1; over many inputs the mean of what comes out shows it."""
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((64, 4096)), jnp.bfloat16)
+    one, more = (plain_rms_norm(x, jnp.full(4096, gain), eps=1e-6).astype(jnp.float32) for gain in (1.0, 1.002))
+    assert one.dtype == jnp.float32 and float(jnp.abs(more).mean() / jnp.abs(one).mean()) == pytest.approx(
+        1.002, abs=2e-4
+    )
+
+
+def test_factors_may_be_finer_than_what_they_are_added_to():
+    rng = np.random.default_rng(1)
+    x, base = (jnp.asarray(rng.standard_normal(shape), jnp.bfloat16) for shape in ((3, 8), (8, 6)))
+    left, right = (jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in ((2, 8), (2, 6)))
+    found = dense(x, Factored(base, left, right))
+    expected = x.astype(jnp.float32) @ (base.astype(jnp.float32) + left.T @ right)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(found, np.float32), expected, atol=0.1)
+    table = Factored(base, jnp.ones((2, 8)), right)
+    assert embed(jnp.arange(3), table).dtype == unembed(found, table).dtype == jnp.bfloat16

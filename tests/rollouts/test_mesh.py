@@ -19,7 +19,7 @@ from conftest import make_model, make_tokenizer
 from test_population import ES, ROLLOUT, SEED, SIGMA, Talk
 from esopt_jax.core.master import base_view, make_master
 from esopt_jax.models.lora import with_adapters
-from esopt_jax.models.sharding import make_mesh, member_groups, shard_params
+from esopt_jax.models.sharding import leaf_sharding, make_mesh, member_groups
 from esopt_jax.rollouts.chat import load_chat
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.population import make_stage, rollout_model, rollout_population
@@ -41,7 +41,8 @@ meshes = {"one": None, "four": make_mesh((4, 1)), "groups": make_mesh((2, 2))}
 for name, per_pass in (("one", 2), ("four", 7), ("groups", 3)):  # 7 is rounded up: 2 members a device
     mesh = meshes[name]
     home = (*member_groups(mesh), mesh)[0] if mesh else None
-    params = model.params if mesh is None else shard_params(model.params, model.specs, home)
+    place = (lambda spec: None) if mesh is None else lambda spec: leaf_sharding(spec, home)
+    params = {spec.path: jax.device_put(model.params[spec.path], place(spec)) for spec in model.specs}
     master = make_master(params, specs=model.specs, format="float32")
     base = base_view(master, specs=model.specs, dtype=jnp.float32)
     engine = make_engine(model, chat, rollout=ROLLOUT, dtype=jnp.float32, mesh=mesh)

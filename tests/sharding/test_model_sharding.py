@@ -49,7 +49,7 @@ import json, re, sys
 import jax, jax.numpy as jnp, numpy as np
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.registry import decode_step, init_cache, leaf_specs, parse_architecture, prefill, score
-from esopt_jax.models.sharding import leaf_sharding, make_mesh, shard_params
+from esopt_jax.models.sharding import leaf_sharding, make_mesh
 
 config, shape = json.loads(sys.argv[1])
 arch = parse_architecture(config)
@@ -86,7 +86,7 @@ after = lambda n: whole[rows, n - 1]
 mesh = make_mesh(shape)
 found = {"devices": jax.device_count(), "scale": float(np.abs(whole).max())}
 with jax.set_mesh(mesh):
-    sharded = shard_params(params, specs, mesh)
+    sharded = {s.path: jax.device_put(params[s.path], leaf_sharding(s, mesh)) for s in specs}
     shards = {s.path: sharded[s.path].addressable_shards[0].data.size * mesh.size == s.size for s in specs}
     found["whole"] = sorted(path for path, split in shards.items() if not split)
     found["cache"] = str(jax.typeof(init_cache(arch, 3, 24).layers[1].k))

@@ -29,7 +29,7 @@ def test_winner_has_the_weights_it_played_with(make_config, variant):
             np.uint32(config.es.seed), np.uint32(config.es.generations), jnp.arange(8), model.params, np.float32(0.1)
         )
         for member in (2, 5):
-            params = best_random.member_params(session, model.params, member)
+            params = best_random.member_policy(session, dict(model.params), member)
             dense = materialize(member_view(played, member), model.specs)
             for path in params:
                 np.testing.assert_allclose(params[path], dense[path], atol=1e-6, err_msg=path)
@@ -57,8 +57,7 @@ def rounds_played(monkeypatch):
 
 def test_a_tenth_of_the_training_episodes_on_new_cases_with_noise_of_its_own(make_config, rounds_played, monkeypatch):
     config = make_config(es__generations=30)
-    monkeypatch.setattr(best_random, "member_params", lambda session, base, member: member)
-    monkeypatch.setattr(best_random, "policy_view", lambda session, weights: weights)
+    monkeypatch.setattr(best_random, "member_policy", lambda session, base, member: member)
     monkeypatch.setattr(best_random, "evaluate_view", lambda session, view, sampling: (view, sampling))
     environment, model = load_parts(config)
     with open_session(config, environment, model) as session:
