@@ -19,6 +19,7 @@ from esopt_jax.errors import EsoptError
 
 COMMANDS = {
     "train": "train",
+    "plan": "plan",
     "eval": "evaluate",
     "replay": "replay",
     "export": "export",
@@ -38,6 +39,7 @@ start here:
   esopt presets                              what can be run
   esopt train quickstart                     tune a tiny agent on a CPU, in minutes
   esopt train quickstart --set es.seed=1     change any key of the config
+  esopt plan quickstart                      say what a run will need, before it starts
   esopt train --resume DIR                   go on with a run that was stopped or killed
   esopt eval DIR                             score what a run has learnt on held-out tasks
   esopt play DIR                             watch one episode

@@ -32,13 +32,19 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     )
     add_set_option(parser)
     parser.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="where to write; must be new or empty (default: runs/<preset>-<n>)"
+        "--run-dir",
+        type=_folder,
+        metavar="DIR",
+        help="where to write; must be new or empty (default: runs/<preset>-<n>)",
     )
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR, under its own config")
+    parser.add_argument("--resume", type=_folder, metavar="DIR", help="go on with the run in DIR, under its own config")
     parser.add_argument(
         "--seeds",
         metavar="0..4",
         help="run several values of es.seed one after the other, in --run-dir/seed-N; given again, it goes on",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what the run will need, as `esopt plan` does, and stop there"
     )
     parser.add_argument(
         "--coordinator",
@@ -50,6 +56,13 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="the same under SLURM's srun or Open MPI, which tell who the others are"
     )
+
+
+def _folder(text: str) -> Path:
+    """A folder by its name; an empty one, as of an unset shell variable, would mean the current folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name; name a folder ('.' is the current one)")
+    return Path(text)
 
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +79,8 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
+    if args.dry_run:
+        return _dry_run(args)
     from esopt_jax.training.signals import stop_signals
 
     with stop_signals() as stop:  # from the first moment to the last; the run itself has more to say about a stop
@@ -78,6 +93,16 @@ def run(args: argparse.Namespace) -> int:
             if (signalled := stop.error()) is None:
                 raise
             raise signalled from fault
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    """What `esopt plan` says of the run; nothing is trained or written."""
+    if args.source is None or args.resume is not None:
+        raise EsoptError("--dry-run plans a new run; give a preset or a YAML file, and no --resume")
+    load_config(args.source, args.overrides)
+    from esopt_jax.cli.plan import in_a_child
+
+    return in_a_child(args.source, args.overrides)
 
 
 def _with_others(args: argparse.Namespace) -> AbstractContextManager[None]:

@@ -67,6 +67,26 @@ def hub_folder(text: str) -> Path:
         ) from None
 
 
+def hub_config(text: str) -> Path:
+    """The `config.json` of a hub model, from the local cache or the hub; its weights stay where they are.
+
+    Raises:
+        EsoptError: it is not cached and cannot be downloaded.
+    """
+    from huggingface_hub import hf_hub_download
+
+    match = _ID.fullmatch(text)
+    assert match is not None
+    try:
+        return Path(hf_hub_download(match["name"], "config.json", revision=match["revision"]))
+    except Exception as fault:  # the library passes on what its transport raises, in many types
+        reason = " ".join(str(fault).split()) or type(fault).__name__
+        raise EsoptError(
+            f"the config.json of model {text!r} is not in the local cache and cannot be downloaded from the Hugging "
+            f"Face hub: {reason[:300]}; give a folder or the name of a published size"
+        ) from None
+
+
 def _whole(wanted: dict[str, Any]) -> Path | None:
     """The folder of a model in the cache, if nothing that is needed is missing there."""
     from huggingface_hub import snapshot_download

@@ -17,8 +17,9 @@ from jax.sharding import Mesh
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.models.architecture import Architecture, read_json
 from esopt_jax.models.gguf_file import find_gguf, read_gguf
-from esopt_jax.models.hub import hub_folder, is_hub_id
-from esopt_jax.models.registry import leaf_specs, parse_architecture
+from esopt_jax.models.hub import hub_config, hub_folder, is_hub_id
+from esopt_jax.models.registry import leaf_specs, load_architecture, parse_architecture
+from esopt_jax.models.sizes import published_name
 from esopt_jax.models.stored_params import StoredParams, match_tensors
 from esopt_jax.models.tensor_files import DTYPES, open_weights
 from esopt_jax.types import Specs
@@ -104,6 +105,31 @@ def open_model(path: str | Path, mesh: Mesh | None = None, *, dtype: Any = None)
         eos_ids=_eos_ids(config, folder / "generation_config.json"),
         vocab_limit=gguf.vocab_limit if gguf else _vocab_limit(tokenizer, arch.vocab_size),
         folder=folder,
+    )
+
+
+def find_architecture(path: str | Path) -> Architecture:
+    """The architecture of a model, whose weights may be absent.
+
+    Args:
+        path: as for `load_model`, of which the `config.json` suffices; or the name of a published size or of its hub
+            repository, such as `qwen3.5-27b` or `Qwen/Qwen3.5-27B`, for which no file is needed.
+
+    Raises:
+        EsoptError: it is none of these, or not supported.
+
+    Example:
+        >>> find_architecture("Qwen/Qwen3.5-27B").hidden_size, find_architecture("builtin:sudoku-4x4").hidden_size
+        (5120, 48)
+    """
+    text, name = str(path), published_name(str(path))
+    if name is not None and not os.path.exists(Path(path).expanduser()):
+        return load_architecture(name)
+    if not text.startswith("builtin:") and not os.path.exists(Path(path).expanduser()) and is_hub_id(text):
+        return parse_architecture(read_json(hub_config(text)))
+    folder = resolve_folder(path)
+    return parse_architecture(
+        read_gguf(folder).config if folder.suffix == ".gguf" else read_json(folder / "config.json")
     )
 
 

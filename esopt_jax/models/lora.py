@@ -50,13 +50,18 @@ def with_adapters(model: Model, scope: str, *, seed: int, mesh: Mesh | None = No
         >>> [(spec.path, spec.shape) for spec in tuned.specs[len(model.specs) :][:2]]
         [('layers.0.mlp.up_proj.weight@left', (2, 48)), ('layers.0.mlp.up_proj.weight@right', (2, 96))]
     """
-    found = adapter_scope(scope)
-    if found is None:
+    if adapter_scope(scope) is None:
         return model
-    adapters = tuple(_adapters(model.specs, *found))
+    adapters = adapter_specs(model.specs, scope)
     homes = {} if mesh is None else {spec.path: leaf_sharding(spec, mesh) for spec in adapters}
     started = {spec.path: jax.device_put(_start(spec, seed), homes.get(spec.path)) for spec in adapters}
     return dataclasses.replace(model, specs=(*model.specs, *adapters), params=ChainMap(started, model.params))
+
+
+def adapter_specs(specs: Specs, scope: str) -> Specs:
+    """The leaves that `scope` adds to a table; none, unless it is one of adapters."""
+    found = adapter_scope(scope)
+    return () if found is None else tuple(_adapters(specs, *found))
 
 
 def assembled(leaves: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.models import llama, llama_config, qwen3_5, qwen3_5_config
-from esopt_jax.models.architecture import Architecture, read_json
+from esopt_jax.models.architecture import Architecture
 from esopt_jax.models.cache import Cache
 from esopt_jax.models.decoder import SEGMENT
 from esopt_jax.models.sizes import PUBLISHED
@@ -49,15 +48,6 @@ FAMILIES = (
 
 
 # --- architectures ----------------------------------------------------------------------------------------------------
-
-
-def read_architecture(folder: str | Path) -> Architecture:
-    """The architecture of the model in `folder`, from its `config.json`.
-
-    Raises:
-        EsoptError: no such file, not JSON, an unsupported model type, or any missing or contradictory field.
-    """
-    return parse_architecture(read_json(Path(folder) / "config.json"))
 
 
 def load_architecture(name: str) -> Architecture:

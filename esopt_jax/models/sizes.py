@@ -95,3 +95,16 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
+
+
+def published_name(path: str) -> str | None:
+    """The size that a name of it or of its hub repository means; None where the name says nothing.
+
+    Example:
+        >>> [published_name(path) for path in ("qwen3.5-4b", "Qwen/Qwen3.5-27B-Base@main", "Qwen/Qwen3.5-27B-FP8")]
+        ['qwen3.5-4b', 'qwen3.5-27b', None]
+    """
+    name = path.partition("@")[0].rpartition("/")[2].lower()
+    for ending in ("-instruct", "-base"):
+        name = name.removesuffix(ending)
+    return name if name in PUBLISHED else None

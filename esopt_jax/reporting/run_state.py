@@ -23,6 +23,8 @@ from esopt_jax.training.run_folder import RunFolder
 
 LOST = "running, by its summary, but no process on this machine holds its lock: killed, or running elsewhere"
 
+NEWER = "its summary says {status} after {told} generations, but its metrics are newer"
+
 _RECENT = 10
 """Generations whose pace the ETA goes by."""
 
@@ -97,7 +99,7 @@ def read_state(path: Path) -> RunState:
         if summary is not None:
             raise
         return RunState(name, "starting", None, None, rows)  # the config itself may be half written
-    status, note = _status(folder, summary)
+    status, note = _status(folder, summary, rows)
     return RunState(config.preset, status, note, config.es.generations, rows)
 
 
@@ -159,10 +161,12 @@ def _last(rows: Sequence[Row], key: str) -> Row | None:
     return next((row for row in reversed(rows) if row.get(key) is not None), None)
 
 
-def _status(folder: RunFolder, summary: Mapping[str, Any] | None) -> tuple[str, str | None]:
+def _status(folder: RunFolder, summary: Mapping[str, Any] | None, rows: Sequence[Row]) -> tuple[str, str | None]:
     if summary is None:
         return "starting", None
-    status = str(summary.get("status"))
+    status, told, population = str(summary.get("status")), summary.get("generations"), population_rows(rows)
+    if status != "running" and told is not None and population and population[-1]["generation"] >= told:
+        return "running", NEWER.format(status=status, told=told)
     if status == "running" and folder.lock.exists() and not is_locked(folder.lock):
         return status, LOST
     return status, summary.get("stopped_because")

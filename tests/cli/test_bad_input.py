@@ -98,6 +98,13 @@ def test_environment_that_no_episode_can_start_with(esopt, tmp_path, body, messa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", ["--run-dir", "--resume"])
+def test_an_empty_folder_name_is_not_the_current_folder(capsys, option):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "smoke", option, ""])
+    assert f"argument {option}: an empty name; name a folder" in capsys.readouterr().err
+
+
 def test_run_folder_that_is_not_empty(esopt, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept").write_text("mine")

@@ -9,7 +9,7 @@ import pytest
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import builtin_names, load_model
-from esopt_jax.models.registry import parse_architecture, read_architecture
+from esopt_jax.models.registry import parse_architecture
 
 
 def refusal(call, *args):
@@ -194,7 +194,3 @@ def test_weights_are_where_the_file_has_them(write, config, tensors):
     out = tensors["model.layers.1.self_attn.o_proj.weight"]
     assert params["layers.1.self_attn.o_proj.weight"][1, 0, 3, 9] == out[9, (2 * 1 + 0) * 8 + 3]
     assert params["embed_tokens.weight"][4, 2] == tensors["model.embed_tokens.weight"][4, 2]
-
-
-def test_an_architecture_can_be_read_alone(write, config):
-    assert read_architecture(write(config)) == parse_architecture(config)

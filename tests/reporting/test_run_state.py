@@ -39,6 +39,14 @@ def run(tmp_path):
     return Run()
 
 
+@pytest.mark.parametrize(("rows", "status"), [(2, "stopped"), (3, "running")])
+def test_generations_after_its_summary_show_that_a_run_goes_on(run, rows, status):
+    state = run.write([_row(i) for i in range(rows)], status="stopped", generations=2, stopped_because="SIGINT")
+    assert (state.status, state.over) == (status, status == "stopped")
+    newer = "its summary says stopped after 2 generations, but its metrics are newer"
+    assert state.note == ("SIGINT" if rows == 2 else newer)
+
+
 def test_a_run_that_is_only_starting(run):
     state = read_state(run.path)
     assert (state.status, state.generations, state.over) == ("starting", None, False)

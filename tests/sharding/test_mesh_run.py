@@ -18,12 +18,15 @@ import json, logging, sys
 from pathlib import Path
 import jax, numpy as np
 from esopt_jax import Run, generate, load_config, load_model, resume, train
+from esopt_jax.core import layout
 from esopt_jax.models.sharding import make_mesh
 from esopt_jax.training.export import export_run
 from esopt_jax.errors import EsoptError
 from esopt_jax.training.moments import Moment
 
 plan, place = sys.argv[1], Path(sys.argv[2])
+if plan == "low_rank":
+    layout.POOLED_LEAF = 2000  # so that this model, too, has leaves on both sides of it
 keys = ["es.generations=2", "eval.episodes=8", "eval.every=0", "log.progress=none", f"es.plan={plan}", "es.rank=2"]
 keys += ["rollout.top_k=20", "rollout.top_p=0.9"]
 
