@@ -44,8 +44,9 @@ BASE = -1
 class Stage:
     """What does not change between rollouts: device programs, environment, chat, host threads and limits.
 
-    `members_per_pass` are those of this process, `slots` the rows of each (0: one an episode), `patience` the driver's;
-    `views(seed, generation, members, master, sigma)` makes their view.
+    `members_per_pass` are those of this process, `slots` the rows of each (0: one an episode), `patience` the driver's.
+    `in_turn` says whether a member may take the place of one that has played while others still do; that takes room for
+    its copy beside theirs, which only factors have. `views(seed, generation, members, master, sigma)` makes their view.
     """
 
     engine: Engine
@@ -56,18 +57,14 @@ class Stage:
     episodes_per_case: int
     members_per_pass: int
     slots: int
+    in_turn: bool
     patience: float
     views: Callable[..., View]
 
     def passes(self, members: Sequence[int]) -> list[Sequence[int]]:
-        """The members that are played after each other in one call of the driver.
-
-        All of them, one taking the place of another; on a mesh whose devices share a program, as many as it holds.
-        """
-        if self.engine.mesh is None:
-            return [members] if members else []
-        size = self.members_per_pass
-        return [members[first : first + size] for first in range(0, len(members), size)]
+        """The members that are played after each other in one call of the driver: all, or as many as are held."""
+        size = len(members) if self.in_turn else self.members_per_pass
+        return [members[first : first + size] for first in range(0, len(members), size or 1)]
 
 
 def make_stage(
@@ -82,6 +79,7 @@ def make_stage(
 ) -> Stage:
     """The stage of a config. `es.members_per_pass` counts over the whole mesh, rounded up to fill it."""
     members, processes = es.members_per_pass or es.population_size, jax.process_count()
+    held = _round_up(members, engine.shares * processes) // processes
     return Stage(
         engine=engine,
         environment=environment,
@@ -89,8 +87,9 @@ def make_stage(
         pool=pool,
         limits=Limits(max_turns=rollout.max_turns, max_prompt_tokens=rollout.max_prompt_tokens),
         episodes_per_case=rollout.episodes_per_case,
-        members_per_pass=_round_up(members, engine.shares * processes) // processes,
+        members_per_pass=held,
         slots=rollout.slots,
+        in_turn=engine.mesh is None and (es.plan == "low_rank" or held == engine.shares),
         patience=0.5 if rollout.segment else 1.0,
         views=_make_views(engine, model, es),
     )

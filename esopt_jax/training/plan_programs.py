@@ -139,7 +139,7 @@ def _decode(sizing: Sizing, arch: Architecture) -> Found:
         members = jax.ShapeDtypeStruct((sizing.members,), jnp.int32)
         view = jax.eval_shape(views, members, {s.path: master_shape(s, shallow, mesh) for s in shallow.specs})
         state = _on(mesh, rows_state(shallow, (sizing.members, sizing.columns)))
-        return examine(engine.write.lower(True, view, state, make_sampling(rollout)).compile(QUICKLY))
+        return examine(engine.write.lower(True, view, state, engine.segment, make_sampling(rollout)).compile(QUICKLY))
 
 
 # --- arguments without values -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from esopt_jax.models.lora import adapter_specs
 from esopt_jax.models.registry import leaf_specs
 from esopt_jax.models.sharding import MEMBER, MODEL, leaf_sharding
 from esopt_jax.rollouts.decode import DecodeSpec
-from esopt_jax.rollouts.engine import padded_length
+from esopt_jax.rollouts.policy import padded_length
 from esopt_jax.rollouts.sampler import Flags, sampling_flags
 from esopt_jax.types import LeafSpec, Specs
 
@@ -91,6 +91,7 @@ def sizing_of(arch: Architecture, config: Config) -> Sizing:
     tuned_specs(specs, config.es.scope)
     groups, width = config.train.mesh
     rollout, ev = config.rollout, config.eval
+    played = rollout.cases * rollout.episodes_per_case
     episodes = ev.episodes * ev.repeats
     return Sizing(
         arch=arch,
@@ -98,7 +99,7 @@ def sizing_of(arch: Architecture, config: Config) -> Sizing:
         config=config,
         mesh=AbstractMesh((1, width), (MEMBER, MODEL), axis_types=(AxisType.Explicit, AxisType.Explicit)),
         members=-(-(config.es.members_per_pass or config.es.population_size) // groups),
-        columns=rollout.cases * rollout.episodes_per_case,
+        columns=min(rollout.slots or played, played),
         evaluated=-(-min(ev.rows or episodes, episodes) // groups),
     )
 

@@ -21,7 +21,8 @@ from esopt_jax.core.master import make_master, master_value
 from esopt_jax.models.registry import score
 from esopt_jax.models.sharding import leaf_sharding, make_mesh, member_groups
 from esopt_jax.rollouts.chat import load_chat
-from esopt_jax.rollouts.engine import by_group, by_member, make_engine
+from esopt_jax.rollouts.engine import by_member, make_engine
+from esopt_jax.rollouts.policy import by_group
 from esopt_jax.rollouts.population import make_stage
 from esopt_jax.training.restore import run_update
 
