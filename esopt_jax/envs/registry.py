@@ -20,7 +20,11 @@ from typing import Any, NoReturn
 from esopt_jax.errors import EsoptError, did_you_mean
 from esopt_jax.types import Environment
 
-BUILT_IN = {"sudoku": "esopt_jax.envs.sudoku:Sudoku", "echo": "esopt_jax.envs.echo:Echo"}
+BUILT_IN = {
+    "sudoku": "esopt_jax.envs.sudoku:Sudoku",
+    "echo": "esopt_jax.envs.echo:Echo",
+    "oneword": "esopt_jax.envs.oneword:OneWord",
+}
 METHODS = ("tasks", "reset", "step")
 
 

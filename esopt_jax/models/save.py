@@ -7,9 +7,11 @@ Those of the text decoder hold the new weights; all others (vision tower, multi-
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,12 +20,12 @@ import numpy as np
 from esopt_jax.core.rounding import leaf_shape
 from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.models.gguf_tokenizer import write_companions
-from esopt_jax.models.layout import by_tensor, join_tensors, tensor_rows
+from esopt_jax.models.layout import by_tensor, tensor_rows, tensor_shape
 from esopt_jax.models.load import Model
 from esopt_jax.models.lora import base_specs, merged_leaf
 from esopt_jax.models.stored_params import HEAD, match_tensors, text_name
 from esopt_jax.models.tensor_files import DTYPES, INDEX, WEIGHTS, StoredTensor, TensorFile, listed, open_weights
-from esopt_jax.types import Master, Params
+from esopt_jax.types import Master, Params, Specs
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model")
 """What accompanies the weights: config, generation config, tokenizer, chat template, licence."""
@@ -41,7 +43,7 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     Args:
         folder: new or empty.
         params: leaves by canonical path, float32 or as a master. Each tensor is rounded to the dtype that it had in the
-            source; adapters are merged into their matrices before.
+            source, and is float32 where that was a GGUF file; adapters are merged into their matrices before.
         model: where the weights started from; its folder is read again.
         replace: whether a model already in `folder` may be replaced.
 
@@ -55,8 +57,8 @@ def save_params(folder: str | Path, params: Params | Master, model: Model, *, re
     _check(params, model)
     tied, specs = model.arch.tie_word_embeddings, base_specs(model.specs)
     if model.folder.suffix == ".gguf":
-        leaves = {spec.path: np.asarray(merged_leaf(params, spec.path), np.float32) for spec in specs}
-        write_folder(folder, join_tensors(leaves, specs), source=model.folder)
+        size = 4 * sum(spec.size for spec in specs)
+        _write(folder, {WEIGHTS: partial(_write_float32, params, specs)}, model.folder, index=None, size=size)
         return
     weights = open_weights(model.folder)
     tensors, parts = match_tensors(weights, specs, tied=tied), by_tensor(specs)
@@ -87,6 +89,22 @@ def write_folder(folder: str | Path, tensors: dict[str, np.ndarray], *, source: 
 
     size = sum(tensor.nbytes for tensor in tensors.values())
     _write(Path(folder), {WEIGHTS: write}, source, index=None, size=size)
+
+
+def _write_float32(params: Params | Master, specs: Specs, stream: BinaryIO) -> None:
+    """A whole safetensors file, leaf after leaf, byte for byte what the library writes of all tensors at once."""
+    parts = dict(sorted(by_tensor(specs).items()))
+    head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    stop = 0
+    for name, leaves in parts.items():
+        start, stop = stop, stop + 4 * sum(spec.size for spec in leaves)
+        head[name] = {"dtype": "F32", "shape": tensor_shape(leaves), "data_offsets": [start, stop]}
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    stream.write(len(text).to_bytes(8, "little") + text)
+    for leaves in parts.values():
+        for spec in leaves:
+            stream.write(tensor_rows(np.asarray(merged_leaf(params, spec.path), np.float32), spec).view(np.uint8).data)
 
 
 def check_new_folder(folder: Path) -> None:

@@ -324,6 +324,8 @@ def test_info_may_hold_times():
     [
         ("echo", None, {}),
         ("echo", None, {"turns": 1, "count": 1}),
+        ("oneword", None, {}),
+        ("oneword", None, {"turns": 1, "count": 8}),
         ("sudoku", "published", {"size": 4}),
         ("sudoku", "compact", {"size": 4, "mask": [1, 6], "progress_reward": 0.5, "invalid_penalty": 0.1}),
         ("sudoku", "published", {"size": 9, "mask": 20}),
@@ -337,4 +339,4 @@ def test_registered_environments_pass(name, prompt, options):
 
 
 def test_every_registered_environment_is_in_the_test_above():
-    assert set(BUILT_IN) == {"echo", "sudoku"}
+    assert set(BUILT_IN) == {"echo", "oneword", "sudoku"}

@@ -45,7 +45,7 @@ def test_built_in_names():
     assert make_environment("sudoku", prompt="compact", options={"mask": 3}) == Sudoku(prompt="compact", mask=3)
     assert make_environment("echo", prompt="compact", options={"turns": 3}) == Echo(turns=3)  # takes no prompt
     assert make_environment("echo") == Echo()
-    assert set(BUILT_IN) == {"sudoku", "echo"}
+    assert set(BUILT_IN) == {"sudoku", "echo", "oneword"}
 
 
 def test_a_factory_in_a_module():
@@ -83,7 +83,7 @@ def test_unknown_names():
     assert "unknown environment 'sudoko'; did you mean 'sudoku'?; your own is package.module:factory" in refused(
         "sudoko"
     )
-    assert "allowed: echo, sudoku" in refused("xyz")
+    assert "allowed: echo, oneword, sudoku" in refused("xyz")
     assert "not of the form" in refused(":factory")
     assert "not of the form" in refused("package.module:")
     assert "no module 'no_such_package.x' is installed" in refused("no_such_package.x:make")
@@ -149,5 +149,5 @@ def test_a_bar_that_is_no_number(tmp_path, bar):
 
 
 def test_environments_do_not_load_jax():
-    program = "import sys; from esopt_jax.envs import registry, sudoku, echo; sys.exit('jax' in sys.modules)"
+    program = "import sys; from esopt_jax.envs import registry, sudoku, echo, oneword; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -7,9 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from gguf_files import CONFIG, METADATA, TOKENIZER, gguf_tensors, write_gguf
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.models import save
 from esopt_jax.models.gguf_file import find_gguf
 from esopt_jax.models.layout import join_tensors
 from esopt_jax.models.llama import frequencies
@@ -148,3 +150,19 @@ def test_a_saved_model_is_a_folder(tmp_path, tensors, leaves):
     assert (again.arch, again.eos_ids) == (model.arch, model.eos_ids) and again.tokenizer_path is not None
     assert all(np.array_equal(again.params[path], leaf) for path, leaf in leaves.items())
     assert json.loads((tmp_path / "out" / "config.json").read_text())["max_position_embeddings"] == 512
+
+
+def test_a_saved_model_is_written_leaf_by_leaf_as_the_library_would_write_it(tmp_path, tensors, leaves, monkeypatch):
+    specs, written = leaf_specs(parse_architecture(CONFIG)), []
+    rows = save.tensor_rows
+
+    def counted(leaf, spec):
+        written.append(spec.path)
+        return rows(leaf, spec)
+
+    monkeypatch.setattr(save, "tensor_rows", counted)
+    model = load_model(write_gguf(tmp_path / "m.gguf", tensors, METADATA | TOKENIZER))
+    save_params(tmp_path / "out", leaves, model)
+    expected = safetensors.numpy.save(join_tensors(leaves, specs), metadata={"format": "pt"})
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == expected
+    assert sorted(written) == sorted(leaves)
