@@ -49,3 +49,53 @@ def kp_items(split: Split, size: int) -> np.ndarray:
     if split == "train":
         return np.random.RandomState(3333).rand(count, size, 2)
     return np.random.default_rng([_OWN_SEEDS[split] + 10, size]).random((count, size, 2))
+
+
+def bpp_demands(split: Split, size: int) -> np.ndarray:
+    """Sizes of the items to pack into bins, `[instances, size]` int32, from 20 to 100.
+
+    The training set of 500 items is the published one.
+
+    Raises:
+        EsoptError: No items.
+
+    Example:
+        >>> demands = bpp_demands("train", 500)
+        >>> float(np.ceil(demands.sum(axis=1) / 150).mean())  # no packing into bins of 150 has fewer
+        199.6
+    """
+    if size < 1:
+        raise EsoptError(f"bins for {size} items: at least 1 is needed; choose a larger --size")
+    if split == "train":
+        return np.random.RandomState(5).randint(20, 101, (5, size)).astype(np.int32)
+    return np.random.default_rng([_OWN_SEEDS[split] + 20, size]).integers(20, 101, (64, size), dtype=np.int32)
+
+
+def cvrp_customers(split: Split, size: int) -> np.ndarray:
+    """A depot and its customers, `[instances, size + 1, 3]` float64: demand, then place in the unit square.
+
+    Row 0 is the depot: demand 0, at (0.5, 0.5). Demands are whole numbers from 1 to 9. The training set of 50
+    customers is the published one.
+
+    Raises:
+        EsoptError: No customers.
+
+    Example:
+        >>> cvrp_customers("train", 50)[0, 0].tolist()
+        [0.0, 0.5, 0.5]
+    """
+    if size < 1:
+        raise EsoptError(f"routes to {size} customers: at least 1 is needed; choose a larger --size")
+    count = 10 if split == "train" else 64
+    customers = np.zeros((count, size + 1, 3))
+    customers[:, 0, 1:] = 0.5
+    if split == "train":
+        draws = np.random.RandomState(1234)
+        for instance in customers:  # one after the other: the published order of the draws
+            instance[1:, 1:] = draws.rand(size, 2)
+            instance[1:, 0] = draws.randint(1, 10, size)
+        return customers
+    rng = np.random.default_rng([_OWN_SEEDS[split] + 30, size])
+    customers[:, 1:, 1:] = rng.random((count, size, 2))
+    customers[:, 1:, 0] = rng.integers(1, 10, (count, size))
+    return customers
