@@ -1,0 +1,1 @@
+"""Programs that are searched for: tasks that score them."""

@@ -1,0 +1,1 @@
+"""The tasks a program is written for, one module a task."""

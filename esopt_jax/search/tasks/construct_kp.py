@@ -1,0 +1,86 @@
+"""A knapsack filled item by item: the program chooses the next one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from esopt_jax.search.tasks.instances import kp_items
+from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Split, Task
+
+CAPACITY = 25.0
+_TOLERANCE = 1e-9
+"""How far rounding in the sum of a full knapsack may take it over its capacity."""
+
+_RUNNER = '''
+import numpy as np
+
+
+def run(program, inputs):
+    """Fill one knapsack per instance until no item that is left fits."""
+    capacity = float(inputs["capacity"])
+    return {"chosen": np.stack([fill(program.select_next_item, items, capacity) for items in inputs["items"]])}
+
+
+def fill(select, items, remaining):
+    chosen = np.zeros(len(items), dtype=bool)
+    left = np.arange(len(items))
+    while left.size and items[left, 0].min() <= remaining:
+        weights, values = items[left, 0], items[left, 1]
+        answer = np.asarray(select(remaining, weights.copy(), values.copy()))
+        if answer.size != 1:
+            raise ValueError(f"select_next_item returned an array of shape {answer.shape}; one index is needed")
+        index = int(answer.item())
+        if not 0 <= index < left.size:
+            raise ValueError(f"select_next_item returned {index}; allowed: 0 to {left.size - 1}")
+        if weights[index] > remaining + 1e-12:
+            raise ValueError(f"select_next_item chose an item of {weights[index]}; {remaining} is left")
+        chosen[left[index]] = True
+        remaining -= weights[index]
+        left = np.delete(left, index)
+    return chosen
+'''
+
+
+def _instances(split: Split, size: int) -> Arrays:
+    return {"items": kp_items(split, size), "capacity": np.array(CAPACITY)}
+
+
+def packed_values(inputs: Arrays, outputs: Arrays) -> np.ndarray:
+    """Values of what was packed, `[instances]` float64.
+
+    Args:
+        inputs: `items` `[instances, n, 2]` (weight, value) and `capacity` `[]`.
+        outputs: `chosen` `[instances, n]` bool.
+
+    Raises:
+        InvalidSolutionError: No such array, another shape or kind, or a knapsack over its capacity.
+
+    Example:
+        >>> inputs = {"items": np.array([[[1.0, 3.0], [2.0, 5.0]]]), "capacity": np.array(2.0)}
+        >>> packed_values(inputs, {"chosen": np.array([[False, True]])})
+        array([5.])
+    """
+    items, capacity = inputs["items"], float(inputs["capacity"])
+    chosen = outputs.get("chosen")
+    if chosen is None or chosen.shape != items.shape[:2] or chosen.dtype != np.bool_:
+        got = "nothing" if chosen is None else f"{chosen.dtype} {chosen.shape}"
+        raise InvalidSolutionError(f"chosen: {got}; booleans of shape {items.shape[:2]} are needed")
+    weights = (items[..., 0] * chosen).sum(axis=1)
+    heavy = np.flatnonzero(weights > capacity + _TOLERANCE)
+    if heavy.size:
+        raise InvalidSolutionError(f"the knapsack of instance {heavy[0]} weighs {weights[heavy[0]]}, over {capacity}")
+    return (items[..., 1] * chosen).sum(axis=1)
+
+
+CONSTRUCT_KP = Task(
+    name="construct_kp",
+    signature="def select_next_item(remaining_capacity, weights, values):",
+    description=(
+        "Choose the item to pack next, so that the total value is large. weights and values hold the items not yet "
+        "packed. Return the index of one that fits in remaining_capacity."
+    ),
+    direction="max",
+    instances=_instances,
+    runner=_RUNNER,
+    objectives=packed_values,
+)
