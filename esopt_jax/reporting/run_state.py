@@ -165,11 +165,12 @@ def _status(folder: RunFolder, summary: Mapping[str, Any] | None, rows: Sequence
     if summary is None:
         return "starting", None
     status, told, population = str(summary.get("status")), summary.get("generations"), population_rows(rows)
+    note = summary.get("stopped_because")
     if status != "running" and told is not None and population and population[-1]["generation"] >= told:
-        return "running", NEWER.format(status=status, told=told)
+        status, note = "running", NEWER.format(status=status, told=told)
     if status == "running" and folder.lock.exists() and not is_locked(folder.lock):
         return status, LOST
-    return status, summary.get("stopped_because")
+    return status, note
 
 
 def _seconds_a_generation(population: Sequence[Row]) -> float | None:
