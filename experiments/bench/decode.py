@@ -165,7 +165,6 @@ def ours(folder: str) -> None:
     from esopt_jax.config import RolloutConfig
     from esopt_jax.models.load import load_model
     from esopt_jax.rollouts.decode import DecodeSpec, Segment, decode_segment, init_state, start_turn
-    from esopt_jax.rollouts.keys import Slots
     from esopt_jax.rollouts.sampler import make_sampling
 
     model = load_model(folder)
@@ -181,14 +180,12 @@ def ours(folder: str) -> None:
     ids = jax.random.randint(jax.random.key(0), (*shape, SHAPE["prompt"]), 5, SHAPE["vocab"])
     lengths = jnp.full(shape, SHAPE["prompt"])
     segment = Segment(tokens=ids, lengths=lengths, fresh=jnp.ones(shape, bool))
-    zeros = jnp.zeros(shape, jnp.int32)
-    slots = Slots(member=zeros, case=zeros, episode=zeros, turn=zeros)
     keys = jax.random.split(jax.random.key(0), shape)
     axes = dict.fromkeys(model.params)  # every leaf is shared
 
     @jax.jit
     def run(params, state, steps):
-        state = start_turn(params, state, segment, slots, keys, greedy, spec=spec, axes=axes)
+        state = start_turn(params, state, segment, keys, greedy, spec=spec, axes=axes)
         return decode_segment(params, state, steps, greedy, spec=spec, axes=axes).tokens
 
     def generate(new: int) -> None:

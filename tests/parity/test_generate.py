@@ -14,7 +14,6 @@ pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[p
 
 from esopt_jax.config import RolloutConfig
 from esopt_jax.rollouts.decode import PAD, DecodeSpec, Segment, decode_segment, init_state, start_turn
-from esopt_jax.rollouts.keys import Slots
 from esopt_jax.rollouts.sampler import make_sampling
 
 pytestmark = pytest.mark.parity
@@ -48,12 +47,10 @@ def ours(pair, ids, eos):
     for row, count in enumerate(LENGTHS):
         tokens[0, row, :count] = ids[row, WIDTH - count :]
     segment = Segment(tokens=tokens, lengths=LENGTHS[None], fresh=np.ones(shape, bool))
-    zeros = jnp.zeros(shape, jnp.int32)
-    slots = Slots(member=zeros, case=zeros, episode=zeros, turn=zeros)
     keys, greedy = jax.random.split(jax.random.key(0), shape), make_sampling(RolloutConfig(temperature=0.0))
     axes = dict.fromkeys(pair.ours.params)
     start = jax.jit(partial(start_turn, spec=spec, axes=axes))
-    state = start(pair.ours.params, init_state(spec, shape), segment, slots, keys, greedy)
+    state = start(pair.ours.params, init_state(spec, shape), segment, keys, greedy)
     write = jax.jit(partial(decode_segment, spec=spec, axes=axes))
     return np.asarray(write(pair.ours.params, state, NEW, greedy).tokens)[0]
 

@@ -18,7 +18,6 @@ from esopt_jax.models.load import load_model  # noqa: E402
 from esopt_jax.models.registry import load_architecture, score  # noqa: E402
 from esopt_jax.rollouts.chat import load_chat  # noqa: E402
 from esopt_jax.rollouts.decode import DecodeSpec, Segment, decode_segment, init_state, start_turn  # noqa: E402
-from esopt_jax.rollouts.keys import Slots  # noqa: E402
 from esopt_jax.rollouts.sampler import make_sampling  # noqa: E402
 
 pytestmark = [pytest.mark.parity, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -115,9 +114,7 @@ def replies(model, prompts):
     )
     tokens = np.stack([np.pad(ids, (0, longest - len(ids))) for ids in prompts])[None]
     segment = Segment(tokens=tokens, lengths=np.array([list(map(len, prompts))]), fresh=np.ones(shape, bool))
-    zeros = jnp.zeros(shape, jnp.int32)
-    slots = Slots(member=zeros, case=zeros, episode=zeros, turn=zeros)
     keys, greedy = jax.random.split(jax.random.key(0), shape), make_sampling(RolloutConfig(temperature=0.0))
     start, write = (jax.jit(partial(f, spec=spec, axes=None)) for f in (start_turn, decode_segment))
-    state = start(model.params, init_state(spec, shape), segment, slots, keys, greedy)
+    state = start(model.params, init_state(spec, shape), segment, keys, greedy)
     return np.asarray(write(model.params, state, NEW, greedy).tokens)[0]
