@@ -14,7 +14,7 @@ from esopt_jax.config_reader import load_config
 from esopt_jax.training.replay import known_history, replay_file
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "smollm2"
-SEEDS = sorted(EXPERIMENT.glob("es-*"))
+SEEDS = [EXPERIMENT / f"es-{seed}" for seed in range(3)]
 CONTROLS = sorted(EXPERIMENT.glob("shuffled-*"))
 RUNS = [*SEEDS, *CONTROLS]
 
