@@ -191,10 +191,16 @@ INCIDENTAL = (
 """Keys and sections that decide how a run is kept, shown and served, not what it computes."""
 
 
+LATER = {"rollout.slots": 0}
+"""Keys that came after runs had been recorded, with the value that these were made with."""
+
+
 def config_hash(config: Config) -> str:
-    """16 hex digits over every key that can change the result: all but those of `INCIDENTAL`."""
+    """16 hex digits over every key that can change the result: all but `INCIDENTAL`, and `LATER` ones as they were."""
     tree = to_dict(config)
-    for key in INCIDENTAL:
+    for key in (*INCIDENTAL, *LATER):
         section, _, name = key.rpartition(".")
-        del (tree[section] if section else tree)[name]
+        where = tree[section] if section else tree
+        if key in INCIDENTAL or where[name] == LATER[key]:
+            del where[name]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,9 +1,13 @@
 """The schema: every preset loads, every mistake is named with its fix."""
 
+import dataclasses
+import hashlib
+import json
+
 import pytest
 import yaml
 
-from esopt_jax.config import Config, config_hash, to_yaml
+from esopt_jax.config import INCIDENTAL, Config, RolloutConfig, config_hash, to_dict, to_yaml
 from esopt_jax.config_problems import problems
 from esopt_jax.config_reader import from_dict, load_config, preset_names
 from esopt_jax.errors import EsoptError
@@ -92,3 +96,15 @@ def test_hash_covers_what_changes_the_result_only():
     base = load_config("quickstart")
     assert config_hash(load_config("quickstart", ["log.progress=plain"])) == config_hash(base)
     assert config_hash(load_config("quickstart", ["es.seed=1"])) != config_hash(base)
+
+
+def test_a_key_that_came_later_counts_only_where_it_is_used():
+    """So that runs that were recorded before it keep their hash, and go on."""
+    before = config_hash(Config())
+    assert config_hash(dataclasses.replace(Config(), rollout=RolloutConfig(slots=4))) != before
+    tree = to_dict(Config())
+    for key in INCIDENTAL:
+        section, _, name = key.rpartition(".")
+        (tree[section] if section else tree).pop(name)
+    del tree["rollout"]["slots"]
+    assert before == hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
