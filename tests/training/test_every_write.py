@@ -1,6 +1,7 @@
 """A run that dies before any single change it makes to the disk goes on to the same result."""
 
 import os
+import re
 import threading
 
 import pytest
@@ -17,6 +18,9 @@ CHANGES = ("fsync", "replace", "rename", "unlink", "mkdir")
 """Functions of `os` through which the package makes a file last or changes a name."""
 
 
+PARTS = re.compile(r"[0-9a-f]{32}")
+
+
 class Killed(BaseException):
     """Nothing catches it, and nothing is written on its way."""
 
@@ -26,9 +30,20 @@ def config(make_config):
     return make_config(es__generations=3, eval__every=2, eval__best_random=True, train__checkpoint_every=1)
 
 
+def place(what, dir_fd=None, **_):
+    """The path that a function of `os` is called with, also where that is a descriptor or relative to one."""
+    if isinstance(what, int):
+        return os.readlink(f"/proc/self/fd/{what}")
+    return os.path.join("" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}"), os.fspath(what))
+
+
 @pytest.fixture
-def dies(monkeypatch):
-    """Count the changes of the main thread, and die before the n-th."""
+def dies(monkeypatch, tmp_path):
+    """Count the changes that the main thread makes below `tmp_path`, and die before the n-th.
+
+    Elsewhere is the cache of compiled programs, which is written more or less often; and orbax cuts its weights into
+    more or fewer parts.
+    """
 
     def arrange(nth):
         made = []
@@ -36,7 +51,8 @@ def dies(monkeypatch):
             whole = getattr(os, name)
 
             def change(*args, whole=whole, **kwargs):
-                if threading.current_thread() is threading.main_thread():
+                own, where = threading.current_thread() is threading.main_thread(), place(args[0], **kwargs)
+                if own and where.startswith(str(tmp_path)) and not PARTS.fullmatch(os.path.basename(where)):
                     made.append(args)
                     if len(made) == nth:
                         raise Killed
