@@ -1,8 +1,8 @@
 """Episodes of a whole population, and of a single model.
 
-`members_per_pass` members are played at once, each in a lane of `slots` rows; a member whose episodes have ended makes
-room for the next. The number of rows never changes, so one compiled program serves all. What a member plays does not
-depend on its lane, its rows or its company.
+`members_per_pass` members are played at once, each in a lane of `slots` rows; where its copy is small, a member whose
+episodes have ended makes room for the next, else all lanes change together. The number of rows never changes, so one
+compiled program serves all. What a member plays does not depend on its lane, its rows or its company.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from esopt_jax.rollouts.driver import Limits, Pool, play
 from esopt_jax.rollouts.engine import Engine, by_member
 from esopt_jax.rollouts.keys import environment_seeds
 from esopt_jax.rollouts.policy import DevicePolicy, by_group
-from esopt_jax.rollouts.processes import of_all, share
+from esopt_jax.rollouts.processes import count, of_all, share
 from esopt_jax.rollouts.sampler import Sampling
 from esopt_jax.rollouts.seats import Episode
 from esopt_jax.types import Environment, Master, Task, Trajectory, View
@@ -38,6 +38,10 @@ Case = tuple[int, Task]
 
 BASE = -1
 """Member number of the unperturbed model."""
+
+IMPATIENT = 0.5
+"""Share of the rows in play that must be ready before they begin, where they do not wait for all: a prompt is read on
+every row of the program, whether it begins or not."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def make_stage(
     es: ESConfig,
 ) -> Stage:
     """The stage of a config. `es.members_per_pass` counts over the whole mesh, rounded up to fill it."""
-    members, processes = es.members_per_pass or es.population_size, jax.process_count()
+    members, processes = es.members_per_pass or es.population_size, count()
     held = _round_up(members, engine.shares * processes) // processes
     return Stage(
         engine=engine,
@@ -90,7 +94,7 @@ def make_stage(
         members_per_pass=held,
         slots=rollout.slots,
         in_turn=engine.mesh is None and (es.plan == "low_rank" or held == engine.shares),
-        patience=0.5 if rollout.segment else 1.0,
+        patience=IMPATIENT if rollout.segment else 1.0,
         views=_make_views(engine, model, es),
     )
 
@@ -185,8 +189,8 @@ def rollout_model(
     """
     own = share(_plays(member, cases, repeats))
     views = stage.engine.spread(view)
-    shares, count = stage.engine.shares, len(cases) * repeats
-    each = -(-min(rows or count, count) // (shares * jax.process_count()))
+    shares, episodes = stage.engine.shares, len(cases) * repeats
+    each = -(-min(rows or episodes, episodes) // (shares * count()))
     played = _play(
         stage,
         views,

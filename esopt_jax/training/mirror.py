@@ -30,26 +30,26 @@ def own_folder(run_dir: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def own_copy(run_dir: Path) -> Iterator[Path]:
-    """The folder of an existing run for this process: `run_dir`, or a copy of its records.
+def own_copy(run_dir: Path) -> Iterator[RunFolder]:
+    """The folder of an existing run for this process: that itself, or a copy of its records.
 
     Raises:
-        EsoptError: this process does not see the folder.
+        EsoptError: there is no such run, or this process does not see it.
     """
-    if is_owner():
-        gathered(b"")  # nothing changes before all have read it
-        yield run_dir
-        return
     try:
         folder = open_run_folder(run_dir)
     except EsoptError as fault:
-        raise EsoptError(f"{fault}; several processes need a file system that they share") from None
+        raise fault if is_owner() else EsoptError(f"{fault}; all processes must see the same folder") from None
+    if is_owner():
+        gathered(b"")  # nothing changes before all have read it
+        yield folder
+        return
     with tempfile.TemporaryDirectory(prefix="esopt-") as place:
-        own = Path(place) / "run"
-        own.mkdir()
+        own = RunFolder(Path(place) / "run")
+        own.path.mkdir()
         for path in _records(folder):
             if path.is_file():
-                shutil.copy(path, own)
+                shutil.copy(path, own.path)
         gathered(b"")
         yield own
 

@@ -61,16 +61,11 @@ def base_model(path: str | Path, es: ESConfig, mesh: tuple[int, int] = (1, 1)) -
     Where the mesh splits the model, the devices of its first group will read their parts of them.
 
     Raises:
-        EsoptError: it cannot be had, has no leaf in the scope, or none of a group that has a multiplier.
+        EsoptError: it cannot be had, or has no leaf in the scope.
     """
     place = next(iter(member_groups(make_mesh(mesh))), None)
     model = with_adapters(open_model(path, place), es.scope, seed=es.seed, mesh=place)
-    groups = {spec.group for spec in tuned_specs(model.specs, es.scope)}
-    if idle := sorted(set(es.sigma_multipliers) - groups):
-        raise EsoptError(
-            f"es.sigma_multipliers names {', '.join(idle)}, of which es.scope {es.scope!r} tunes nothing; in this "
-            f"model it tunes {', '.join(sorted(groups))}"
-        )
+    tuned_specs(model.specs, es.scope)
     return model
 
 
@@ -84,7 +79,8 @@ def base_master(model: Model, es: ESConfig) -> Master:
     device = jax.local_devices()[0]
     for spec in model.specs:
         leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
-        master[spec.path] = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, device), leaf)
+        leaf = jax.tree.map(lambda x: x if x.committed else jax.device_put(x, device), leaf)
+        master[spec.path] = jax.block_until_ready(leaf)  # until then what it was made from is held as well
     return master
 
 
@@ -99,7 +95,7 @@ def base_policy(model: Model, es: ESConfig, dtype: Any) -> View:
     view: View = {}
     for spec in model.specs:
         leaf = master_leaf(model.params[spec.path], spec=spec, format=es.master)
-        view[spec.path] = base_leaf(leaf, view_dtype(dtype, spec.keep_float32))
+        view[spec.path] = jax.block_until_ready(base_leaf(leaf, view_dtype(dtype, spec.keep_float32)))
     return view
 
 

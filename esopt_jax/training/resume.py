@@ -34,7 +34,7 @@ from esopt_jax.training.numerics import use_numerics
 from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.restore import Restored, base_master, restore
 from esopt_jax.training.run import Run
-from esopt_jax.training.run_folder import RunFolder, open_run_folder
+from esopt_jax.training.run_folder import RunFolder
 from esopt_jax.training.session import load_parts, open_session
 from esopt_jax.training.stopping import stops
 
@@ -67,9 +67,8 @@ def resume(
         2
     """
     started = time.perf_counter() if started is None else started
-    shared = open_run_folder(Path(run_dir))
-    with stops() as stop, peers_told(), own_copy(shared.path) as place, run_lock(RunFolder(place).lock) as held:
-        folder = RunFolder(place)
+    shared = RunFolder(Path(run_dir))
+    with stops() as stop, peers_told(), own_copy(shared.path) as folder, run_lock(folder.lock) as held:
         left = read_left_behind(folder)
         config = quiet(agreed_config(left, overrides))
         check_monitor(config)

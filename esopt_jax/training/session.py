@@ -9,7 +9,8 @@ from functools import partial
 
 import jax.numpy as jnp
 
-from esopt_jax.config import Config
+from esopt_jax.config import Config, ESConfig
+from esopt_jax.core.scope import tuned_specs
 from esopt_jax.envs.registry import make_environment
 from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
@@ -55,11 +56,13 @@ def load_parts(config: Config) -> tuple[Environment, Model]:
     """The environment and the base model that a config names; what is quick to refuse comes first.
 
     Raises:
-        EsoptError: one of them cannot be had.
+        EsoptError: one of them cannot be had, or a group of leaves that is not tuned has a multiplier.
     """
     make_mesh(config.train.mesh)
     environment = make_environment(config.env.name, prompt=config.env.prompt, options=config.env.options)
-    return environment, base_model(config.model.path, config.es, config.train.mesh)
+    model = base_model(config.model.path, config.es, config.train.mesh)
+    _check_multipliers(model, config.es)
+    return environment, model
 
 
 @contextmanager
@@ -90,6 +93,16 @@ def open_session(config: Config, environment: Environment, model: Model) -> Iter
             pool=pool,
             train_tasks=train_tasks,
             held_out=held_out,
+        )
+
+
+def _check_multipliers(model: Model, es: ESConfig) -> None:
+    """Refuse a factor on the noise of leaves that no member would differ in."""
+    groups = {spec.group for spec in tuned_specs(model.specs, es.scope)}
+    if idle := sorted(set(es.sigma_multipliers) - groups):
+        raise EsoptError(
+            f"es.sigma_multipliers names {', '.join(idle)}, of which es.scope {es.scope!r} tunes nothing; in this "
+            f"model it tunes {', '.join(sorted(groups))}"
         )
 
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from ratio import compared
+
 SHAPE = {"batch": 32, "prompt": 64, "new": 128, "vocab": 4096, "width": 256, "layers": 8}
 
 
@@ -42,16 +44,12 @@ def main() -> None:
         for side in sides.values():
             side.stdin.close()
             side.wait()
-    ratios = sorted(r["ours"]["wall"] / r["theirs"]["wall"] for r in rounds)
+    speeds = {name: [r[name]["wall"] for r in rounds] for name in ("ours", "theirs")}
     cpu = statistics.median(r["ours"]["cpu"] / r["theirs"]["cpu"] for r in rounds)
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     result = {
         "name": "decode",
-        "ours": round(statistics.median(r["ours"]["wall"] for r in rounds), 1),
-        "theirs": round(statistics.median(r["theirs"]["wall"] for r in rounds), 1),
         "unit": "tokens/s, one core",
-        "ratio": round(statistics.median(ratios), 2),
-        "spread": [round(quartiles[0], 2), round(quartiles[2], 2)],
+        **compared(speeds["ours"], speeds["theirs"], digits=1),
         "ratio_cpu_time": round(cpu, 2),
         "shape": SHAPE,
         "versions": versions["ours"] | versions["theirs"],

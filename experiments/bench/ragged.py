@@ -9,20 +9,21 @@ the higher throughput; the trajectories of both are compared token by token. One
 """
 
 import argparse
+import dataclasses
 import json
 import os
-import statistics
 import time
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from ratio import compared
 
 from esopt_jax.config import ESConfig, RolloutConfig
 from esopt_jax.models.init import init_params
 from esopt_jax.models.load import Model, load_model
-from esopt_jax.models.qwen3_5_config import FULL, LINEAR, Qwen35
-from esopt_jax.models.registry import leaf_specs
+from esopt_jax.models.qwen3_5_config import FULL, LINEAR
+from esopt_jax.models.registry import leaf_specs, parse_architecture
 from esopt_jax.rollouts.chat import load_chat
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.population import make_stage, rollout_model
@@ -60,38 +61,14 @@ def _ask(number: int) -> Observation:
 def make_model() -> Model:
     """Random weights; the tokenizer is that of the built-in model."""
     known = load_model("builtin:sudoku-4x4")
-    arch = Qwen35(
-        vocab_size=known.arch.vocab_size,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        layer_types=(LINEAR, LINEAR, LINEAR, FULL),
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        linear_key_head_dim=32,
-        linear_value_head_dim=32,
-        linear_conv_kernel_dim=4,
-        rms_norm_eps=1e-6,
-        rope_theta=1e4,
-        rotary_dim=8,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-    )
+    config = json.loads((known.folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_hidden_layers": 4}
+    config["rope_parameters"] |= {"partial_rotary_factor": 0.5}
+    config |= {"linear_key_head_dim": 32, "linear_value_head_dim": 32, "layer_types": [LINEAR, LINEAR, LINEAR, FULL]}
+    arch = parse_architecture(config)
     specs = leaf_specs(arch)
     params = init_params(jax.random.key(0), specs, std=0.1)
-    return Model(
-        arch=arch,
-        specs=specs,
-        params=params,
-        dtypes={},
-        tokenizer_path=known.tokenizer_path,
-        eos_ids=(),
-        vocab_limit=known.vocab_limit,
-        folder=known.folder,
-    )
+    return dataclasses.replace(known, arch=arch, specs=specs, params=params, eos_ids=())
 
 
 def main() -> None:
@@ -124,16 +101,12 @@ def main() -> None:
                 if number:  # the first round compiles
                     seconds[name].append(time.perf_counter() - began)
                 spoken[name] = [[turn.completion_ids for turn in episode.turns] for episode in episodes]
-    ratios = sorted(theirs / ours for ours, theirs in zip(seconds["ours"], seconds["theirs"], strict=True))
-    quartiles = statistics.quantiles(ratios, n=4) if rounds > 1 else [ratios[0]] * 3
     tokens = sum(len(ids) for episode in spoken["ours"] for ids in episode)
+    speeds = {name: [tokens / each for each in took] for name, took in seconds.items()}
     result = {
         "name": "ragged",
-        "ours": round(tokens / statistics.median(seconds["ours"])),
-        "theirs": round(tokens / statistics.median(seconds["theirs"])),
         "unit": "tokens/s, one core",
-        "ratio": round(statistics.median(ratios), 2),
-        "spread": [round(quartiles[0], 2), round(quartiles[2], 2)],
+        **compared(speeds["ours"], speeds["theirs"], digits=0),
         "same_trajectories": spoken["ours"] == spoken["theirs"],
         "versions": {"jax": jax.__version__},
     }

@@ -105,7 +105,8 @@ def folder(tmp_path_factory):
 def test_peak_memory_is_the_weights_and_a_few_leaves(folder, what):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), what],
-        env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+        # so that what is let go is given back: what is measured is held by the package, not kept by the allocator
+        env={**os.environ, "MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": str(2**20)},
         capture_output=True,
         text=True,
         check=False,
@@ -113,8 +114,7 @@ def test_peak_memory_is_the_weights_and_a_few_leaves(folder, what):
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert 550e6 < found["kept"] < 750e6  # 4 bytes a weight
-    bound = 2 * found["leaf"] + 64e6
-    assert found["loading"] < found["kept"] + bound
-    assert found["saving"] < bound
+    assert found["loading"] < found["kept"] + found["leaf"] + 64e6
+    assert found["saving"] < 2 * found["leaf"] + 64e6
     for path in folder.glob("*.safetensors"):
         assert path.read_bytes() == (folder.parent / f"out-{what}" / path.name).read_bytes()

@@ -1,18 +1,11 @@
 """construct_kp: its published training set, a known score, and the refusal of what does not fit."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from run_here import run_here
 
 from esopt_jax.search.tasks.construct_kp import CONSTRUCT_KP, packed_values
 from esopt_jax.search.tasks.task import InvalidSolutionError
-
-
-def run_in_this_process(select, inputs):
-    scope = {}
-    exec(CONSTRUCT_KP.runner, scope)  # the test's own code, not a stranger's: no sandbox needed
-    return scope["run"](SimpleNamespace(select_next_item=select), inputs)
 
 
 def densest_that_fits(remaining, weights, values):
@@ -21,18 +14,23 @@ def densest_that_fits(remaining, weights, values):
 
 def test_the_greedy_by_density_scores_as_published_on_the_training_set():
     inputs = CONSTRUCT_KP.instances("train", 100)
-    values = packed_values(inputs, run_in_this_process(densest_that_fits, inputs))
+    values = packed_values(inputs, run_here(CONSTRUCT_KP, densest_that_fits, inputs))
     assert values.mean() == pytest.approx(40.14595, abs=5e-6)
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [(1, "chose an item of 30.0; 25.0 is left"), (-1, "allowed: 0 to 1"), ([0, 1], "one index is needed")],
+    [
+        (1, "chose an item of 30.0; 25.0 is left"),
+        (-1, "allowed: 0 to 1"),
+        ([0, 1], "one index is needed"),
+        (0.9, "interpreted as an integer"),
+    ],
 )
 def test_an_answer_that_is_no_item_that_fits_is_refused(answer, reason):
     inputs = {"items": np.array([[[1.0, 1.0], [30.0, 9.0]]]), "capacity": np.array(25.0)}
-    with pytest.raises(ValueError, match=reason):
-        run_in_this_process(lambda *_: answer, inputs)
+    with pytest.raises((ValueError, TypeError), match=reason):
+        run_here(CONSTRUCT_KP, lambda *_: answer, inputs)
 
 
 @pytest.mark.parametrize(

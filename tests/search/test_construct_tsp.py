@@ -1,30 +1,28 @@
 """construct_tsp: its published training set, a known score, and the refusal of what is no tour."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from run_here import run_here
 
 from esopt_jax.search.tasks.construct_tsp import CONSTRUCT_TSP, tour_lengths
 from esopt_jax.search.tasks.task import InvalidSolutionError
 
 
-def run_in_this_process(select, inputs):
-    scope = {}
-    exec(CONSTRUCT_TSP.runner, scope)  # the test's own code, not a stranger's: no sandbox needed
-    return scope["run"](SimpleNamespace(select_next_node=select), inputs)
-
-
 def test_nearest_neighbour_scores_as_published_on_the_training_set():
     inputs = CONSTRUCT_TSP.instances("train", 50)
-    outputs = run_in_this_process(lambda current, goal, near, distances: near[0], inputs)
+    outputs = run_here(CONSTRUCT_TSP, lambda current, goal, near, distances: near[0], inputs)
     assert tour_lengths(inputs, outputs).mean() == pytest.approx(7.00437, abs=5e-6)
 
 
 def test_a_program_that_goes_back_is_refused_where_it_does():
     inputs = {"cities": CONSTRUCT_TSP.instances("val", 20)["cities"][:1]}
     with pytest.raises(ValueError, match="returned 0, which is not an unvisited city"):
-        run_in_this_process(lambda *_: 0, inputs)
+        run_here(CONSTRUCT_TSP, lambda *_: 0, inputs)
+
+
+def test_a_city_that_is_no_whole_number_is_refused_not_cut():
+    with pytest.raises(TypeError, match="interpreted as an integer"):
+        run_here(CONSTRUCT_TSP, lambda *_: 1.5, CONSTRUCT_TSP.instances("val", 20))
 
 
 @pytest.mark.parametrize(

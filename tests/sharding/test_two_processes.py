@@ -104,3 +104,10 @@ def test_what_does_not_fit_is_one_line_of_both(tmp_path):
         (line,) = [line for line in err.splitlines() if line.startswith("esopt: error")]
         assert said in line
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_not_there_is_one_line_of_both(tmp_path):
+    two = start_two(tmp_path / "run", "--resume", str(tmp_path / "run"))
+    for (_, err), said in zip(ended(two, [2, 2]), ("", "; all processes must see the same folder"), strict=True):
+        (line,) = [line for line in err.splitlines() if line.startswith("esopt: error")]
+        assert line.endswith("does not exist" + said)

@@ -12,6 +12,8 @@ _TOLERANCE = 1e-9
 """How far rounding in the sum of a full knapsack may take it over its capacity."""
 
 _RUNNER = '''
+import operator
+
 import numpy as np
 
 
@@ -29,7 +31,7 @@ def fill(select, items, remaining):
         answer = np.asarray(select(remaining, weights.copy(), values.copy()))
         if answer.size != 1:
             raise ValueError(f"select_next_item returned an array of shape {answer.shape}; one index is needed")
-        index = int(answer.item())
+        index = operator.index(answer.item())
         if not 0 <= index < left.size:
             raise ValueError(f"select_next_item returned {index}; allowed: 0 to {left.size - 1}")
         if weights[index] > remaining + 1e-12:

@@ -8,6 +8,8 @@ from esopt_jax.search.tasks.instances import tsp_cities
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Split, Task
 
 _RUNNER = '''
+import operator
+
 import numpy as np
 
 
@@ -26,7 +28,7 @@ def tour(select, cities):
     while len(path) < count - 1:
         near = order[path[-1]]
         near = near[unvisited[near]][:50]
-        city = int(select(path[-1], 0, near, distances.copy()))
+        city = operator.index(select(path[-1], 0, near, distances.copy()))
         if not 0 <= city < count or not unvisited[city]:
             raise ValueError(f"select_next_node returned {city}, which is not an unvisited city")
         unvisited[city] = False

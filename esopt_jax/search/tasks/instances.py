@@ -25,10 +25,7 @@ def tsp_cities(split: Split, size: int) -> np.ndarray:
     """
     if size < 3:
         raise EsoptError(f"a tour of {size} cities: at least 3 are needed; choose a larger --size")
-    count = _COUNTS[split]
-    if split == "train":
-        return np.random.RandomState(1234).rand(count, size, 2)
-    return np.random.default_rng([_OWN_SEEDS[split], size]).random((count, size, 2))
+    return _pairs(split, size, published=1234, stream=0)
 
 
 def kp_items(split: Split, size: int) -> np.ndarray:
@@ -45,10 +42,7 @@ def kp_items(split: Split, size: int) -> np.ndarray:
     """
     if size < 1:
         raise EsoptError(f"a knapsack of {size} items: at least 1 is needed; choose a larger --size")
-    count = _COUNTS[split]
-    if split == "train":
-        return np.random.RandomState(3333).rand(count, size, 2)
-    return np.random.default_rng([_OWN_SEEDS[split] + 10, size]).random((count, size, 2))
+    return _pairs(split, size, published=3333, stream=10)
 
 
 def bpp_demands(split: Split, size: int) -> np.ndarray:
@@ -99,3 +93,11 @@ def cvrp_customers(split: Split, size: int) -> np.ndarray:
     customers[:, 1:, 1:] = rng.random((count, size, 2))
     customers[:, 1:, 0] = rng.integers(1, 10, (count, size))
     return customers
+
+
+def _pairs(split: Split, size: int, *, published: int, stream: int) -> np.ndarray:
+    """Pairs drawn evenly from 0 to 1, `[instances, size, 2]`, from the published seed or a stream of our own."""
+    shape = (_COUNTS[split], size, 2)
+    if split == "train":
+        return np.random.RandomState(published).rand(*shape)
+    return np.random.default_rng([_OWN_SEEDS[split] + stream, size]).random(shape)
