@@ -47,6 +47,12 @@ def test_generations_after_its_summary_show_that_a_run_goes_on(run, rows, status
     assert state.note == ("SIGINT" if rows == 2 else newer)
 
 
+def test_a_run_that_went_on_and_was_killed_is_lost(run):
+    (run.path / "lock").write_text("")
+    state = run.write([_row(i) for i in range(3)], status="stopped", generations=2)
+    assert (state.status, state.note) == ("running", LOST)
+
+
 def test_a_run_that_is_only_starting(run):
     state = read_state(run.path)
     assert (state.status, state.generations, state.over) == ("starting", None, False)

@@ -200,14 +200,17 @@ def test_passes_of_one_size_are_bitwise_equal_whoever_shares_them(world):
 @pytest.mark.parametrize("plan", ["full", "low_rank"])
 @pytest.mark.parametrize("mode", ["fresh", "append"])
 def test_rows_that_come_and_go_play_what_rows_in_step_play(world, plan, mode):
-    """Two lanes of two rows play six members with three episodes each, of one to three turns, in any rhythm."""
+    """Two lanes of two rows play six members with three episodes each, of one to three turns, in any rhythm.
+
+    Of five members, the last comes while the other lane has nobody left: it takes one place, not both.
+    """
     es = per_pass(2, plan)
 
-    def play(**how):
+    def play(members=range(6), **how):
         stage = world.stage(Ragged(mode), es=es, rollout=dataclasses.replace(ROLLOUT, slots=2, **how))
         tasks = list(enumerate(stage.environment.tasks("train")))[:3]
         return rollout_population(
-            stage, world.master, tasks, seed=SEED, generation=4, sigma=SIGMA, members=range(6), sampling=world.sampling
+            stage, world.master, tasks, seed=SEED, generation=4, sigma=SIGMA, members=members, sampling=world.sampling
         )
 
     in_step = play()
@@ -216,6 +219,7 @@ def test_rows_that_come_and_go_play_what_rows_in_step_play(world, plan, mode):
     assert [[e.member for e in row] for row in in_step] == [[m] * 3 for m in range(6)]
     for segment in (1, 3):
         assert tokens(play(segment=segment)) == tokens(in_step)
+    assert tokens(play(members=range(5))) == tokens(in_step)[:5]
 
 
 class Ragged(Talk):

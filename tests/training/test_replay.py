@@ -19,7 +19,7 @@ from esopt_jax.training.coefficients import coefficients
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
 from esopt_jax.training.replay import replay_file
-from esopt_jax.training.restore import restore
+from esopt_jax.training.restore import base_model, restore
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder
 
@@ -32,6 +32,13 @@ def config(make_config):
 @pytest.fixture(scope="module")
 def run(config, tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def low_rank(make_config, tmp_path_factory):
+    return train(
+        make_config(es__generations=1, es__plan="low_rank", es__rank=2), tmp_path_factory.mktemp("low") / "run"
+    )
 
 
 @pytest.fixture
@@ -97,6 +104,24 @@ def test_a_generation_that_is_not_there_is_refused(run):
     for generation in (-1, 4):
         with pytest.raises(EsoptError, match=rf"generation {generation}: the history has 0 .. 3"):
             run.replay(generation)
+
+
+@pytest.mark.parametrize(("mesh", "same"), [((1, 1), True), ((4, 1), True), ((1, 2), False)])
+def test_a_low_rank_update_is_the_same_wherever_as_many_devices_share_a_model(low_rank, mesh, same):
+    """A product's last bits depend on how it is split, not on who else plays: only there may a digest differ."""
+    history = low_rank.history()
+    header = dataclasses.replace(history.header, mesh=mesh)
+    edited = dataclasses.replace(history, header=header, digests=("0" * 32, *history.digests[1:]))
+    model = base_model(low_rank.config.model.path, history.header.es)
+
+    def replayed():
+        return restore(edited, model, updates=1, fingerprint=history.fingerprint, mesh=(1, 1))
+
+    if same:
+        with pytest.raises(EsoptError, match="the history was changed after it was written"):
+            replayed()
+    else:
+        assert not replayed().exact
 
 
 def test_another_base_is_refused(run, tmp_path):
