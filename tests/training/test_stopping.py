@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -85,6 +86,30 @@ def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
         assert swallowed, "the signal waited for the next moment"
         request.check()
         raise AssertionError("not stopped")
+
+
+class Swallows:
+    """Is destroyed while a signal comes, and Python lets no exception out of that."""
+
+    def __init__(self, fault=None):
+        self.fault = fault
+
+    def __del__(self):
+        if self.fault is not None:
+            raise self.fault
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+
+def test_a_signal_that_a_destructor_swallowed_prints_nothing_and_other_faults_are_still_reported(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: reported.append(swallowed.exc_value))
+    hook = sys.unraisablehook
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops() as request:
+        Swallows(fault := ValueError("not of a signal"))
+        Swallows()
+        request.check()
+    assert reported == [fault] and sys.unraisablehook is hook
 
 
 @pytest.mark.parametrize("fault", [ImportError("initialization failed"), EsoptError("no such model"), OSError("cut")])
