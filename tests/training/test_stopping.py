@@ -76,16 +76,17 @@ def test_ctrl_c_stops_a_run_which_then_goes_on(config, whole, tmp_path, interrup
 
 
 def test_a_signal_that_was_swallowed_stops_the_run_at_its_next_moment():
+    passed = []
     with pytest.raises(StoppedError, match="stopped by SIGTERM"), stops() as request:
-        swallowed = False
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
+            passed.append("the signal")
         except StopSignal:
-            swallowed = True
-        assert swallowed, "the signal waited for the next moment"
+            pass
         request.check()
-        raise AssertionError("not stopped")
+        passed.append("the next moment")
+    assert not passed  # asked outside: within, a failed assertion would be taken for the stop
 
 
 class Swallows:
