@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class EpisodeTable:
 def recorded_episodes(folder: RunFolder) -> Iterator[tuple[bool, Trajectory]]:
     """Every recorded episode, and whether it is held out: first those, then the population's, each by generation.
 
+    The generation of a held-out one is the number of updates before it; in its own record it is 0.
+
     Raises:
         EsoptError: a file is damaged.
     """
@@ -54,7 +56,7 @@ def recorded_episodes(folder: RunFolder) -> Iterator[tuple[bool, Trajectory]]:
     for kind, held_out in _FILES:
         for path in sorted(root.glob(f"{kind}_[0-9]*.jsonl.gz"), key=_number):
             for episode in read_trajectories(path):
-                yield held_out, episode
+                yield held_out, replace(episode, generation=_number(path)) if held_out else episode
 
 
 def tabulate(

@@ -26,7 +26,7 @@ def overview(state: RunState, config: Config, summary: Mapping[str, Any]) -> dic
         "name": state.name,
         "description": config.description,
         "status": state.status,
-        "progress": status_text(state),
+        "progress": status_text(state).removeprefix(state.status).removeprefix(", "),
         "note": state.note,
         "results": _results(state, summary),
         "settings": _settings(config),

@@ -9,7 +9,8 @@ function drawChart(chart, choose) {
   const numbers = chart.lines.flatMap((line) => [...line.y, ...(line.low || []), ...(line.high || [])]);
   const values = numbers.filter((value) => value !== null);
   const x = scale(xs[0], xs[xs.length - 1], LEFT, WIDTH - RIGHT);
-  const y = scale(Math.min(0, least(values)), Math.max(0, -least(values.map((v) => -v))), HEIGHT - BOTTOM, TOP);
+  const ends = outward(Math.min(0, least(values)), Math.max(0, -least(values.map((value) => -value))));
+  const y = scale(...ends, HEIGHT - BOTTOM, TOP);
   const svg = vector("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img" });
   svg.setAttribute("aria-label", chart.title + " over generations; arrow keys read values");
   svg.append(axes(x, y));
@@ -57,12 +58,22 @@ function scale(low, high, from, to) {
   return Object.assign(map, { low, high: low + span });
 }
 
-/** About four round numbers between the ends of a scale. */
-function ticks(along, whole) {
-  const rough = (along.high - along.low) / 4;
+/** A round number, about a quarter of the way from `low` to `high`. */
+function roundStep(low, high) {
+  const rough = (high - low || 1) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
-  let step = [1, 2, 5, 10].map((times) => times * power).find((each) => each >= rough * 0.999);
-  if (whole) step = Math.max(1, Math.round(step));
+  return [1, 2, 5, 10].map((times) => times * power).find((each) => each >= rough * 0.999);
+}
+
+/** The ends of a scale, moved outward to round numbers. */
+function outward(low, high) {
+  const step = roundStep(low, high);
+  return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
+}
+
+/** A few round numbers between the ends of a scale. */
+function ticks(along, whole) {
+  const fine = roundStep(along.low, along.high), step = whole ? Math.max(1, Math.round(fine)) : fine;
   const first = Math.ceil(along.low / step - 1e-9);
   const places = [];
   for (let i = first; i * step <= along.high + step * 1e-9 && places.length < 12; i += 1) places.push(i * step);

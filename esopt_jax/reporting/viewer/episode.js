@@ -6,8 +6,9 @@ const TURNS = 40;
 function drawEpisode(episode, headed) {
   const body = make("div", { class: "turns" });
   const where = `case ${episode.case}, ${who(episode)}, ${when(episode)}, episode ${episode.episode}`;
-  const title = make("h2", {}, headed ? headed + ": " : "", inline(episode.taskId), " ", badge(episode.outcome));
-  const article = make("article", { class: "episode" }, title, make("p", { class: "where" }, where), body);
+  const title = make("h2", {}, inline(episode.taskId), " ", badge(episode.outcome));
+  const side = headed ? make("p", { class: "side" }, headed) : null;
+  const article = make("article", { class: "episode" }, side, title, make("p", { class: "where" }, where), body);
   if (episode.error !== undefined) article.insertBefore(block(episode.error, "error"), body);
   turnsOf(episode).then(
     (held) => drawTurns(body, episode, held),
@@ -21,7 +22,17 @@ function who(episode) {
 }
 
 function when(episode) {
-  return (episode.held_out ? "held-out, updates " : "generation ") + episode.generation;
+  return episode.held_out ? `held-out after ${episode.generation} updates` : "generation " + episode.generation;
+}
+
+/** What shows an episode in a terminal. */
+function playCommand(episode) {
+  const column = head.columns;
+  const same = (i) => column.held_out[i] === episode.held_out && column.generation[i] === episode.generation;
+  let place = 0;
+  for (let i = 0; i < episode.index; i += 1) if (same(i)) place += 1;
+  const name = (episode.held_out ? "eval_" : "gen_") + String(episode.generation).padStart(5, "0");
+  return `esopt play --file ${head.folder}/trajectories/${name}.jsonl.gz --index ${place}`;
 }
 
 function badge(outcome) {
@@ -31,8 +42,8 @@ function badge(outcome) {
 function drawTurns(body, episode, held) {
   body.replaceChildren();
   if (held === null) {
-    const command = `esopt play --file ${head.folder}/trajectories/...`;
-    body.append(make("p", { class: "notice" }, "This run is too long for one page; read this episode by ", inline(command)));
+    const command = make("p", {}, inline(playCommand(episode)));
+    body.append(make("div", { class: "notice" }, "This run is too long for one page. To read this episode:", command));
   }
   const turns = held === null ? [] : held.turns;
   let drawn = 0;
@@ -65,7 +76,7 @@ function drawTurn(turn, place, before, start) {
   words.append(block(turn.text, turn.invalid ? "answer bad" : "answer"));
   const facts = Object.entries(turn.info).map(([name, value]) => fact(name, value));
   if (facts.length) words.append(make("dl", { class: "info" }, ...facts));
-  const beside = turn.board === null ? null : drawBoard(turn.board, before, start);
+  const beside = turn.board === null ? null : drawBoard(turn.board, before, start, place);
   return make("section", { class: "turn" }, title, make("div", { class: "beside" }, words, beside));
 }
 
@@ -90,7 +101,7 @@ function fact(name, value) {
 }
 
 /** A board as a grid of cells where its rows are equally long, otherwise as text. */
-function drawBoard(board, before, start) {
+function drawBoard(board, before, start, place) {
   const rows = board.split("\n").map((row) => [...row]);
   const width = rows[0].length;
   if (rows.length > 25 || width > 25 || rows.some((row) => row.length !== width)) return block(board, "board-text");
@@ -98,7 +109,8 @@ function drawBoard(board, before, start) {
   const box = /^[1-9.\n]*$/.test(board) && rows.length === width ? { 4: 2, 9: 3 }[width] : undefined;
   const bad = box ? conflicts(rows, box) : new Set();
   const table = make("table", { class: "board" + (box ? " boxed-" + box : "") });
-  table.append(make("caption", {}, "after it"));
+  const body = make("tbody");
+  table.append(make("caption", {}, "after turn " + place), body);
   rows.forEach((row, r) => {
     const line = make("tr");
     row.forEach((cell, c) => {
@@ -108,7 +120,7 @@ function drawBoard(board, before, start) {
       if (bad.has(r * width + c)) classes.push("clash");
       line.append(fill(make("td", classes.length ? { class: classes.join(" ") } : {}), cell === "." ? " " : cell));
     });
-    table.append(line);
+    body.append(line);
   });
   return table;
 }

@@ -1,6 +1,7 @@
 // Elements and text. Whatever a run recorded gets onto the page through `textContent` and nothing else.
 
 const FOLD = 4000;
+const INLINE = 400;
 const MARKED = 2000;
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
@@ -46,9 +47,10 @@ function fill(element, text) {
   return element;
 }
 
-/** Inline text of any origin, which cannot reorder what stands beside it. */
-function inline(text, attributes = {}) {
-  return fill(make("bdi", attributes), String(text));
+/** Inline text of any origin, which cannot reorder what stands beside it; the rest of a very long one is left out. */
+function inline(text) {
+  const whole = String(text);
+  return fill(make("bdi"), whole.length > INLINE ? whole.slice(0, INLINE) + "\u2026" : whole);
 }
 
 /** A block of text of any origin; a long one is folded. */

@@ -2,7 +2,7 @@
 
 const VIEWS = { overview: "Overview", episodes: "Episodes", members: "Best and worst member", heldout: "Before and after" };
 const FLAGS = { invalid: "with invalid actions", truncated: "with cut replies" };
-const CHANGES = { gained: "only the first solves", lost: "only the second solves", same: "same outcome" };
+const CHANGES = { left: "only the left one solves", right: "only the right one solves", same: "same outcome" };
 let state = {};
 let drawnDetail = "";
 
@@ -53,7 +53,7 @@ function sides() {
     const generation = state.generation in head.members ? state.generation : Object.keys(head.members).at(-1);
     if (generation === undefined) return null;
     const side = ({ member, score }, name) => ({
-      name: `${name} member, ${member}`,
+      name: `${name}: member ${member}`,
       note: `fitness ${number(score)}`,
       owns: (i) => !column.held_out[i] && column.generation[i] === Number(generation) && column.member[i] === member,
     });
@@ -62,9 +62,9 @@ function sides() {
   const updates = valuesOf("generation", allEpisodes().filter((i) => column.held_out[i]));
   if (updates.length < 2) return null;
   const side = (at, name) => ({
-    name, note: `${at} updates`, owns: (i) => column.held_out[i] === 1 && column.generation[i] === at,
+    name: `${name}: ${at} updates`, note: "held-out", owns: (i) => column.held_out[i] === 1 && column.generation[i] === at,
   });
-  return { sides: [side(updates.at(-1), "after training"), side(updates[0], "before training")] };
+  return { sides: [side(updates[0], "before"), side(updates.at(-1), "after")] };
 }
 
 /** Episodes of both sides on the same case, side by side. */
@@ -80,7 +80,7 @@ function pairs(both) {
 
 function changeOf(pair) {
   const [one, two] = pair.at.map((i) => i !== null && head.columns.outcome[i] === "success");
-  return one === two ? "same" : one ? "gained" : "lost";
+  return one === two ? "same" : one ? "left" : "right";
 }
 
 function drawRow(item) {
@@ -144,13 +144,12 @@ function drawBrowser() {
   const items = state.view === "episodes" ? filtered() : both ? pairs(both) : [];
   const of = state.view === "episodes" ? `of ${count(total)} episodes` : "cases";
   const output = document.getElementById("shown");
-  output.textContent = `${count(items.length)} ${of}`;
+  output.textContent = `${count(items.length)} ${of}` + (state.view === "episodes" ? "" : ":");
   output.dataset.shown = items.length;
   const about = document.getElementById("about");
   about.textContent = state.view === "episodes" ? "" : both
     ? both.sides.map((side) => `${side.name} (${side.note})`).join(" beside ")
     : "There is nothing to compare: this needs two sets of recorded episodes.";
-  about.hidden = !about.textContent;
   const place = items.findIndex((item) => String(isPair(item) ? item.key : item) === state.open);
   const opened = items[Math.max(0, place)];
   list.show(items, items.length ? Math.max(0, place) : -1);
@@ -167,7 +166,7 @@ function drawDetail(item, both) {
   if (item === undefined) detail.replaceChildren();
   else if (!isPair(item)) detail.replaceChildren(drawEpisode(episodeAt(item), ""));
   else detail.replaceChildren(...item.at.map((i, side) => i === null
-    ? make("article", { class: "episode" }, make("h2", {}, both.sides[side].name + ": no such episode"))
+    ? make("article", { class: "episode" }, make("p", { class: "side" }, both.sides[side].name + ": no such episode"))
     : drawEpisode(episodeAt(i), both.sides[side].name)));
 }
 
