@@ -21,7 +21,9 @@ def turn(text: str, *, prompt: Sequence[int] = (1,), reward: float = 0.0, **fiel
     """A turn; what is no field of it goes into its `info`."""
     known = {name: fields.pop(name) for name in ("invalid", "truncated") if name in fields}
     flags = {"invalid": False, "truncated": False, **known}
-    return Turn(tuple(prompt), (4, 5), text, reward, seconds=0.25, info={"invalid": flags["invalid"], **fields}, **flags)
+    return Turn(
+        tuple(prompt), (4, 5), text, reward, seconds=0.25, info={"invalid": flags["invalid"], **fields}, **flags
+    )
 
 
 def episode(*turns: Turn, outcome: Any = "failure", case: int = 0, **fields: Any) -> Trajectory:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from esopt_jax.cli.train import add_set_option
-from esopt_jax.config_reader import load_config
 from esopt_jax.errors import EsoptError, did_you_mean
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from esopt_jax.envs.sudoku_grids import BLANK, BOX, DIGITS
 
 
 def played_boards(prompt: str, replies: Iterable[str], *, size: int) -> list[str] | None:
-    """The board before the first reply, then the one after each.
+    r"""The board before the first reply, then the one after each.
 
     Args:
         prompt: the first of the episode in any style of `sudoku_prompts`, with whatever a chat template puts around it.
@@ -25,8 +25,8 @@ def played_boards(prompt: str, replies: Iterable[str], *, size: int) -> list[str
         Strings of `size * size` characters; None when the prompt shows no board of that size.
 
     Example:
-        >>> played_boards("user: 12.4\\n3412\\n2143\\n4321\\n", ["what?", "set 1 3 3"], size=4)
-        >>> played_boards("user:\\n12.4\\n3412\\n2143\\n4321\\n", ["what?", "set 1 3 3"], size=4)
+        >>> played_boards("user: 12.4\n3412\n2143\n4321\n", ["what?", "set 1 3 3"], size=4)
+        >>> played_boards("user:\n12.4\n3412\n2143\n4321\n", ["what?", "set 1 3 3"], size=4)
         ['12.4341221434321', '12.4341221434321', '1234341221434321']
     """
     givens = _shown(prompt, size)

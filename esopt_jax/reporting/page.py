@@ -84,7 +84,9 @@ def render_page(head: dict[str, Any], table: EpisodeTable) -> str:
         table: of its episodes, whose turns it reads later.
     """
     style, script = _file("style.css"), "\n".join(_file(name) for name in _SCRIPTS)
-    packs = (f'<script type="application/gzip" id="pack-{i}">{pack.text}</script>' for i, pack in enumerate(table.packs))
+    packs = (
+        f'<script type="application/gzip" id="pack-{i}">{pack.text}</script>' for i, pack in enumerate(table.packs)
+    )
     parts = {
         "policy": _POLICY.format(script=digest_source(script), style=digest_source(style)),
         "title": html.escape(visible(head["name"])),

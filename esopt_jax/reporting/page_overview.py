@@ -43,7 +43,9 @@ def charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
         >>> charts(rows)
         [{'title': 'sigma', 'lines': [{'name': 'sigma', 'x': [0, 1], 'y': [0.5, 0.25]}]}]
     """
-    drawn = [{"title": title, "lines": [line for of in lines if (line := _line(rows, *of))]} for title, lines in _CHARTS]
+    drawn = [
+        {"title": title, "lines": [line for of in lines if (line := _line(rows, *of))]} for title, lines in _CHARTS
+    ]
     return [chart for chart in drawn if chart["lines"]]
 
 

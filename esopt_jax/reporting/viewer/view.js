@@ -1,6 +1,7 @@
 // The page: what is shown is said by location.hash, so that a view can be kept, sent and gone back to.
 
 const VIEWS = { overview: "Overview", episodes: "Episodes", members: "Best and worst member", heldout: "Before and after" };
+const SETS = { population: "the population", heldout: "held-out evaluations" };
 const FLAGS = { invalid: "with invalid actions", truncated: "with cut replies" };
 const CHANGES = { left: "only the left one solves", right: "only the right one solves", same: "same outcome" };
 let state = {};
@@ -35,12 +36,16 @@ function allEpisodes() {
   return [...Array(total).keys()];
 }
 
+/** The episodes of the population, of held-out evaluations, or all. */
+function inSet() {
+  const heldOut = Number(state.set === "heldout");
+  return Object.hasOwn(SETS, state.set) ? allEpisodes().filter((i) => head.columns.held_out[i] === heldOut) : allEpisodes();
+}
+
 function filtered() {
   const column = head.columns, like = (name, i) => state[name] === undefined || String(column[name][i]) === state[name];
-  const wanted = { population: 0, heldout: 1 }[state.set];
   const word = (state.task || "").toLowerCase();
-  return allEpisodes().filter((i) =>
-    (wanted === undefined || column.held_out[i] === wanted) &&
+  return inSet().filter((i) =>
     ["generation", "member", "case", "outcome"].every((name) => like(name, i)) &&
     (!Object.hasOwn(FLAGS, state.flag) || column[state.flag][i] > 0) &&
     (!word || head.tasks[column.task[i]].toLowerCase().includes(word)));
@@ -50,7 +55,7 @@ function filtered() {
 function sides() {
   const column = head.columns;
   if (state.view === "members") {
-    const generation = state.generation in head.members ? state.generation : Object.keys(head.members).at(-1);
+    const generation = Object.hasOwn(head.members, state.generation) ? state.generation : Object.keys(head.members).at(-1);
     if (generation === undefined) return null;
     const side = ({ member, score }, name) => ({
       name: `${name}: member ${member}`,
@@ -112,13 +117,12 @@ function drawFilters(both) {
   const any = ["", "all"], same = (values) => values.map((value) => [String(value), String(value)]);
   let fields;
   if (state.view === "episodes") {
-    const wanted = { population: 0, heldout: 1 }[state.set];
-    const here = allEpisodes().filter((i) => wanted === undefined || head.columns.held_out[i] === wanted);
+    const here = inSet();
     const task = make("input", { name: "task", type: "search", placeholder: "part of its id", autocomplete: "off" });
     task.value = state.task ?? "";
     task.addEventListener("change", () => go({ task: task.value, open: undefined }));
     fields = [
-      choice("set", "of", [any, ["population", "the population"], ["heldout", "held-out evaluations"]]),
+      choice("set", "of", [any, ...Object.entries(SETS)]),
       choice("generation", "generation", [any, ...same(valuesOf("generation", here))]),
       choice("member", "member", [any, ...valuesOf("member", here).map((m) => [String(m), m < 0 ? "unperturbed" : String(m)])]),
       choice("case", "case", [any, ...same(valuesOf("case", here))]),
