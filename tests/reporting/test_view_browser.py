@@ -188,12 +188,13 @@ def test_damaged_turns_are_said_to_be(browser, sudoku):
     path = write_page(sudoku)
     text = path.read_text()
     size = int(re.search(r'"sizes":\[(\d+)', text)[1])
-    for wrong in (size - 1, size + 1):
+    for wrong, what in ((size - 1, "is larger than this page says"), (size + 1, "is cut short")):
         damaged = path.with_name("damaged.html")
         damaged.write_text(text.replace(f'"sizes":[{size}', f'"sizes":[{wrong}'))
         browser.open(damaged, "view=episodes")
         browser.settle()
-        assert "These turns cannot be read" in browser.texts(".turns")[0]
+        (said,) = browser.texts(".turns")
+        assert said.startswith("These turns cannot be read") and what in said
 
 
 def test_an_episode_that_the_page_does_not_hold_says_where_it_is(browser, sudoku, monkeypatch):

@@ -191,6 +191,11 @@ def test_a_text_has_a_bound(monkeypatch):
     assert (shown["text"], shown["prompt"], shown["dropped"]) == ("x" * 10, "p" * 10, 17)
 
 
+def test_best_and_worst_of_many():
+    columns = {"held_out": [0] * 4, "generation": [0] * 4, "member": [6, 7, 8, 9], "reward": [0.5, 0.25, 0.75, 0.5]}
+    assert [side["member"] for side in best_and_worst(columns, {})["0"]] == [8, 7]
+
+
 def test_best_and_worst_of_equals_are_two_members():
     columns = {"held_out": [0, 0, 1], "generation": [0, 0, 0], "member": [1, 2, -1], "reward": [0.5, 0.5, 9.0]}
     assert [side["member"] for side in best_and_worst(columns, {})["0"]] == [1, 2]

@@ -63,6 +63,7 @@ function drawTurns(body, episode, held) {
   const sum = `reward ${number(episode.reward)} in ${episode.turns} turn${episode.turns === 1 ? "" : "s"}`;
   body.append(make("p", { class: "verdict" }, badge(episode.outcome), " ", sum));
   body.dataset.turns = turns.length;
+  performance.mark("turns");
 }
 
 function drawTurn(turn, place, before, start) {
