@@ -18,7 +18,6 @@ from typing import Any
 from esopt_jax.errors import EsoptError
 from esopt_jax.reporting.boards import episode_boards
 from esopt_jax.reporting.decoder import run_decoder
-from esopt_jax.reporting.episode import visible
 from esopt_jax.reporting.page_episodes import EpisodeTable, recorded_episodes, tabulate
 from esopt_jax.reporting.page_members import best_and_worst, read_fitness
 from esopt_jax.reporting.page_overview import overview
@@ -89,13 +88,18 @@ def render_page(head: dict[str, Any], table: EpisodeTable) -> str:
     )
     parts = {
         "policy": _POLICY.format(script=digest_source(script), style=digest_source(style)),
-        "title": html.escape(visible(head["name"])),
+        "title": _title(head["name"]),
         "style": style,
         "head": as_json(head),
         "packs": "\n".join(packs),
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("page.html"))  # once: parts are not searched
+
+
+def _title(name: str) -> str:
+    """For the window's frame, where nothing can be marked: characters that are not seen or move others are left out."""
+    return html.escape("".join(filter(str.isprintable, name)))
 
 
 def _file(name: str) -> str:

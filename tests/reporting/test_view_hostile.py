@@ -31,13 +31,8 @@ FOLD = 4000
 
 def _seen(text):
     """What stands on the page for a text."""
-
-    def stand_in(match):
-        code = ord(match[0])
-        return chr(0x2400 + code) if code < 32 else "\u2421" if code == 127 else f"[U+{code:04X}]"
-
     hidden = "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-    return re.sub(hidden, stand_in, text)
+    return re.sub(hidden, lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,7 @@ def hostile(tmp_path_factory):
     run = view_runs.write_run(
         tmp_path_factory.mktemp("hostile") / "<img src=x onerror='window.pwned = 11'>",
         population={0: played},
-        config={"preset": odd[0], "description": " ".join(odd), "env": {"name": "echo"}},
+        config={"preset": MOVED + odd[0], "description": " ".join(odd), "env": {"name": "echo"}},
         summary={"status": "stopped", "stopped_because": " ".join(TEXTS[:-2])},
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -135,7 +130,7 @@ def test_a_long_text_of_hidden_characters_is_shown_too(browser, hostile):
     browser.settle()
     assert browser.run("document.querySelectorAll('.hidden-char').length") < 20_000
     browser.run("document.querySelector('.answer + button').click()")
-    assert browser.run("document.querySelector('.said.answer').textContent.length") == 8 * len(MANY)
+    assert browser.run("document.querySelector('.said.answer').textContent.length") == 6 * len(MANY)
 
 
 def test_text_is_isolated_and_left_to_right(browser, hostile):
@@ -145,4 +140,5 @@ def test_text_is_isolated_and_left_to_right(browser, hostile):
     assert browser.run(f"{look}('.said.answer')") == ["ltr", "isolate"]
     assert browser.run(f"{look}('h2 bdi')")[1] == "isolate"
     moving = "[\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"
-    assert not browser.run(f"/{moving}/.test(document.querySelector('main').textContent + document.title)")
+    assert not browser.run(f"/{moving}/.test(document.body.innerText + document.title)")
+    assert "<script>" in browser.run("document.title")

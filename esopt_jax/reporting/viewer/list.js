@@ -10,7 +10,7 @@ class LongList {
     this.choose = choose;
     this.items = [];
     this.selected = -1;
-    this.rows = make("div", { class: "rows" });
+    this.rows = make("div", { class: "rows", role: "presentation" });
     this.element = make("div", { class: "list", role: "listbox", tabindex: 0, "aria-label": label }, this.rows);
     this.element.addEventListener("scroll", () => this.render());
     this.element.addEventListener("keydown", (event) => this.press(event));

@@ -16,12 +16,11 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** What stands for a character that would not be seen, or would move others. */
+/** What stands for a character that would not be seen, or would move others: its escape, as `esopt play` writes it. */
 function shown(char) {
-  const code = char.codePointAt(0);
-  if (code < 32) return String.fromCodePoint(0x2400 + code);
-  if (code === 127) return "\u2421";
-  return "[U+" + code.toString(16).toUpperCase().padStart(4, "0") + "]";
+  const code = char.codePointAt(0), short = { "\r": "\\r" }[char];
+  const [letter, digits] = code < 256 ? ["x", 2] : code < 65536 ? ["u", 4] : ["U", 8];
+  return short || "\\" + letter + code.toString(16).padStart(digits, "0");
 }
 
 /** Text without anything that would not be seen: one string. */
