@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -56,27 +56,33 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor in the file, read when asked for.
+    """A tensor in the file, read when asked for; between two reads nothing of it is in memory.
 
     Attributes:
-        stored: its bytes, mapped.
+        path: the file.
+        offset: where its bytes begin there.
         kind: of the package's tensor types.
         shape: as a Hugging Face file has it.
         heads: how many heads its rows are, where they lie in llama.cpp's order; else 0.
         dtype: name of the type in which it is read.
     """
 
-    stored: np.ndarray
+    path: Path
+    offset: int
     kind: Any
     shape: tuple[int, ...]
-    heads: int
+    heads: int = 0
     dtype: str = "F32"
 
     def array(self) -> np.ndarray:
         """Its values, float32."""
-        from gguf import dequantize
+        from gguf import dequantize, quant_shape_to_byte_shape
 
-        values = dequantize(self.stored, self.kind).reshape(self.shape)
+        rows = quant_shape_to_byte_shape(self.shape, self.kind)
+        stored = np.memmap(self.path, np.uint8, "r", self.offset, rows)
+        values = dequantize(stored, self.kind).reshape(self.shape)
+        if np.shares_memory(values, stored):
+            values = np.array(values)
         if self.heads:
             values = values.reshape(self.heads, -1, 2, *self.shape[1:]).swapaxes(1, 2).reshape(self.shape)
         return values
@@ -133,23 +139,22 @@ def read_gguf(path: Path) -> GgufFile:
         found.append(f"{', '.join(missing)} missing")
     if fields.get("llama.expert_count"):
         found.append("llama.expert_count is set; supported: dense models")
-    if other := sorted({tensor.tensor_type.name for tensor in stored} - set(TYPES)):
+    if other := sorted({tensor.kind.name for tensor in stored.values()} - set(TYPES)):
         found.append(f"tensors of type {', '.join(other)}; supported: {', '.join(TYPES)}")
     if found:
         raise EsoptError(f"{path}: " + "; ".join(found))
-    config = _config(fields, {tensor.name: tensor for tensor in stored}, path)
+    config = _config(fields, stored, path)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     tensors = {}
-    for tensor in stored:
-        name, part = _hf_name(tensor.name)
-        if tensor.name != _STRETCH:
-            shape = tuple(int(n) for n in reversed(tensor.shape))
-            tensors[name] = GgufTensor(tensor.data, tensor.tensor_type, shape, heads.get(part, 0))
+    for given, tensor in stored.items():
+        name, part = _hf_name(given)
+        if given != _STRETCH:
+            tensors[name] = dataclasses.replace(tensor, heads=heads.get(part, 0))
     return GgufFile(config, tensors, _vocab_limit(fields, config["vocab_size"]))
 
 
-def open_gguf(path: Path) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Metadata and tensors of the file at `path`, as the `gguf` package has them.
+def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
+    """Metadata and tensors of the file at `path`, by the names that they have there.
 
     Raises:
         EsoptError: the package is not installed, or this is no GGUF file.
@@ -166,12 +171,16 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], Sequence[Any]]:
 
 
 @lru_cache(maxsize=1)
-def _opened(path: Path, modified: int, size: int) -> tuple[dict[str, Any], Sequence[Any]]:
+def _opened(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     """Kept, since a model, its tokenizer and its copies each need it, and the package takes seconds."""
     from gguf import GGUFReader
 
     reader = GGUFReader(path)
-    return {name: field.contents() for name, field in reader.fields.items()}, reader.tensors
+    tensors = {
+        tensor.name: GgufTensor(path, tensor.data_offset, tensor.tensor_type, tuple(map(int, reversed(tensor.shape))))
+        for tensor in reader.tensors
+    }
+    return {name: field.contents() for name, field in reader.fields.items()}, tensors
 
 
 def _hf_name(name: str) -> tuple[str, str]:
@@ -212,7 +221,7 @@ def _config(fields: Mapping[str, Any], tensors: Mapping[str, Any], path: Path) -
     if config["partial_rotary_factor"] == 1.0:
         del config["partial_rotary_factor"]
     if _STRETCH in tensors:
-        config["rope_scaling"] = _scaling(tensors[_STRETCH].data, config, path)
+        config["rope_scaling"] = _scaling(tensors[_STRETCH].array(), config, path)
     return config
 
 

@@ -11,6 +11,7 @@ from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.best_random import best_random
 from esopt_jax.training.evaluate import PRESET, evaluate_view, policy_view, samplings
 from esopt_jax.training.evaluations import BEST_RANDOM, TUNED, Scored
+from esopt_jax.training.freed_memory import give_back
 from esopt_jax.training.ledger import Ledger
 from esopt_jax.training.metrics import evaluation_metrics
 from esopt_jax.training.moments import Moment
@@ -49,6 +50,7 @@ def _once(session: Session, ledger: Ledger, scored: Scored, play: Callable[[], E
     result = ledger.evaluations.get(scored)
     if result is None:
         started = time.perf_counter()
+        give_back()
         result = play()
         ledger.at(Moment.EVALUATION)
         cases = [index for index, _ in session.held_out]

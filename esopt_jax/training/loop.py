@@ -26,6 +26,7 @@ from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
 from esopt_jax.training.commit import apply, confirm, write_down
+from esopt_jax.training.freed_memory import give_back, share_one_heap
 from esopt_jax.training.generation import Generation, play_generation
 from esopt_jax.training.held_out import score_best_random, score_weights
 from esopt_jax.training.history import header_row
@@ -76,6 +77,7 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
     with stops() as stop, peers_told(), own_folder(run_dir) as place:
         check_run_dir(place)
         check_monitor(config)
+        share_one_heap()
         use_numerics(config)
         if not agreed(config_hash(config)):
             raise EsoptError("the processes of this run have different configs; start all with the same command")
@@ -148,8 +150,10 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
 
 def _generation(session: Session, master: Master, ledger: Ledger, index: int, update: Update, report: Report) -> Master:
     """One generation, from its perturbations to its row of metrics: the weights after it."""
+    give_back()
     compiled = ledger.clock.seconds
     generation = play_generation(session, master, index)
+    give_back()
     record = generation.record
     _write_members(ledger.folder, generation, session.config.log.trajectories)
     abandoned = ledger.totals.earlier_abandoned + session.pool.abandoned

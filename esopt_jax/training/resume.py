@@ -19,6 +19,7 @@ from esopt_jax.errors import StoppedError
 from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.training.checkpoints import set_aside, tidy
 from esopt_jax.training.commit import Commit, confirm
+from esopt_jax.training.freed_memory import share_one_heap
 from esopt_jax.training.history import header_row, resumed_row
 from esopt_jax.training.history_reader import History, new_history
 from esopt_jax.training.jsonl import expendable, write_json, write_text
@@ -72,6 +73,7 @@ def resume(
         left = read_left_behind(folder)
         config = quiet(agreed_config(left, overrides))
         check_monitor(config)
+        share_one_heap()
         use_numerics(config)
         environment, model = load_parts(config)
         mark, header, history = fingerprint(), None, left.history
