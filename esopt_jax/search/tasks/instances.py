@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def read_array(path: Path) -> np.ndarray:
                 raise EsoptError(f"{path} holds {len(names)} arrays ({', '.join(names)}); one is needed")
             array: np.ndarray = loaded[names[0]]
             return array
-    except (OSError, ValueError, EOFError) as fault:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as fault:
         raise EsoptError(f"{path} is no file of an array: {fault}; .npy or .npz with one array is needed") from None
 
 
