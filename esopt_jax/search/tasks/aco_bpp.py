@@ -7,24 +7,26 @@ import numpy as np
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.tasks.heuristics import check_heuristics
 from esopt_jax.search.tasks.instances import bpp_demands, check_array, instance_seeds
-from esopt_jax.search.tasks.runner_parts import MATRIX, REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON, MATRIX
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
 CAPACITY = 150
 SEED_OFFSET = 20_000_000
 _RANGE = (1e-6, 1e6)
+_CELLS = 2**23
+"""Of all matrices of a run: 64 MiB."""
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + MATRIX
     + '''
 
 def run(program, inputs):
     """One matrix of attraction per instance."""
-    heuristics = []
+    heuristics_v2, heuristics = function(program, "heuristics_v2"), []
     for demands, seed in zip(inputs["demands"], inputs["seeds"]):
         repeatable(seed)
-        answer = program.heuristics_v2(demands.copy(), int(inputs["capacity"]))
+        answer = heuristics_v2(demands.copy(), int(inputs["capacity"]))
         heuristics.append(matrix(answer, (len(demands), len(demands))))
     return {"heuristics": np.array(heuristics)}
 '''
@@ -107,4 +109,5 @@ ACO_BPP = Task(
     inputs=_inputs,
     runner=_RUNNER,
     objectives=fewest,
+    per_run=lambda inputs: max(1, _CELLS // inputs["demands"].shape[1] ** 2),
 )

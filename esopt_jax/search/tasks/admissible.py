@@ -51,7 +51,8 @@ def codes_of_weight(blocks: int, weight: int) -> np.ndarray:
         [[3, 5], [3, 6], [4, 5], [4, 6], [5, 3], [5, 4], [6, 3], [6, 4]]
     """
     codes = np.indices((len(BLOCKS),) * blocks, dtype=np.int8).reshape(blocks, -1).T
-    return codes[WEIGHTS[codes].sum(axis=1) == weight]
+    kept: np.ndarray = codes[WEIGHTS[codes].sum(axis=1) == weight]
+    return kept
 
 
 def as_words(codes: np.ndarray) -> np.ndarray:
@@ -61,7 +62,8 @@ def as_words(codes: np.ndarray) -> np.ndarray:
         >>> as_words(np.array([[1, 3]])).tolist()
         [[0, 0, 1, 0, 1, 2]]
     """
-    return np.array(BLOCKS, dtype=np.int32)[codes].reshape(len(codes), -1)
+    words: np.ndarray = np.array(BLOCKS, dtype=np.int32)[codes].reshape(len(codes), -1)
+    return words
 
 
 def greedy_set(codes: np.ndarray, priorities: np.ndarray) -> np.ndarray:

@@ -7,21 +7,21 @@ import numpy as np
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.tasks.admissible import as_words, codes_of_weight, greedy_set, words_for
 from esopt_jax.search.tasks.instances import check_array, instance_seeds
-from esopt_jax.search.tasks.runner_parts import REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Split, Task
 
 _WEIGHTS = {12: 7, 15: 10, 21: 15}
 """Letters of a word -> those of them that are not 0, as published."""
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + '''
 
 def run(program, inputs):
     """The priority of every word, in the order in which they come."""
     words, weight = inputs["words"][0], int(inputs["weights"][0])
     repeatable(inputs["seeds"][0])
-    priority, letters = program.priority, words.shape[1]
+    priority, letters = function(program, "priority"), words.shape[1]
     return {"priorities": np.array([[float(priority(tuple(word), letters, weight)) for word in words.tolist()]])}
 '''
 )
