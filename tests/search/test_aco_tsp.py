@@ -118,7 +118,7 @@ def test_what_a_program_draws_is_the_same_in_every_run_and_differs_between_insta
 
     inputs = ACO_TSP.instances("train", 20)
     first = run_here(ACO_TSP, random_matrix, inputs)["heuristics"]
-    random.random(), np.random.rand()  # noqa: B018, NPY002 - the test's own draws go on
+    random.random(), np.random.rand()  # noqa: NPY002 - the test's own draws go on
     again = run_here(ACO_TSP, random_matrix, inputs)["heuristics"]
     np.testing.assert_array_equal(first, again)
     assert not np.isin(first[0], first[1]).any()
