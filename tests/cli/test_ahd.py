@@ -100,3 +100,16 @@ def test_a_program_that_cannot_be_read_is_bad_input(tmp_path, capsys):
     for name in ("latin.py", "missing.py", "."):
         assert main(["ahd", "score", "construct_tsp", str(tmp_path / name)]) == 2
         assert "cannot be read" in capsys.readouterr().err
+
+
+def test_programs_run_in_the_sandbox(tmp_path, capsys):
+    pytest.importorskip("esopt_jax.tools.sandbox", reason="this tree has no sandbox")
+    results = []
+    for code in (NEAREST, f"open({str(tmp_path / 'made')!r}, 'w')\n{NEAREST}", "while True: pass"):
+        (tmp_path / "program.py").write_text(code)
+        assert main(["ahd", "score", "construct_tsp", str(tmp_path / "program.py"), "--cpu-s", "5"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    assert results[0]["objective"] == pytest.approx(7.00437, abs=5e-6)
+    assert [result["valid"] for result in results] == [True, False, False]
+    assert all(result["reason"] for result in results[1:])
+    assert not (tmp_path / "made").exists()
