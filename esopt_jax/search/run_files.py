@@ -1,0 +1,140 @@
+"""The folder of a search: what it holds, and how it is read back.
+
+What it holds:
+
+config.yaml      resolved config
+programs.jsonl   one row a call of the language model, in the order of the calls: the whole search
+answers.jsonl    what the model wrote, saved before anything is made of it
+curve.csv        objective against calls
+best.py          the best program so far
+summary.json     results
+lock             held while a process writes here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from esopt_jax.errors import EsoptError
+from esopt_jax.search.program import Direction, Program, from_row
+from esopt_jax.search.writer import Reply
+from esopt_jax.training.jsonl import read_lines
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """Names of everything in a search's folder; creates nothing by itself."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.yaml"
+
+    @property
+    def programs(self) -> Path:
+        """Every program, in the order of the calls."""
+        return self.path / "programs.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        """Every answer of the language model."""
+        return self.path / "answers.jsonl"
+
+    @property
+    def curve(self) -> Path:
+        """Objective against calls."""
+        return self.path / "curve.csv"
+
+    @property
+    def best(self) -> Path:
+        """The best program so far."""
+        return self.path / "best.py"
+
+    @property
+    def summary(self) -> Path:
+        """Results."""
+        return self.path / "summary.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes here."""
+        return self.path / "lock"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a folder holds of a search, and the bytes up to which its files are whole."""
+
+    programs: tuple[Program, ...] = ()
+    replies: Mapping[int, Reply] = field(default_factory=dict)
+    programs_size: int = 0
+    answers_size: int = 0
+
+
+def read_recorded(folder: SearchFolder) -> Recorded:
+    """The programs and answers so far; a last line that was being written does not count.
+
+    Raises:
+        EsoptError: a row is damaged; the message names its line.
+    """
+    programs: list[Program] = []
+    size = 0
+    if folder.programs.exists():
+        lines = read_lines(folder.programs)
+        size = lines.size
+        for number, row in enumerate(lines.rows, 1):
+            try:
+                programs.append(from_row(row))
+            except EsoptError as fault:
+                raise EsoptError(f"{folder.programs}, line {number}: {fault}") from None
+    replies: dict[int, Reply] = {}
+    answers = 0
+    if folder.answers.exists():
+        lines = read_lines(folder.answers)
+        answers = lines.size
+        for number, row in enumerate(lines.rows, 1):
+            call, reply = _reply(row, f"{folder.answers}, line {number}")
+            replies.setdefault(call, reply)
+    return Recorded(tuple(programs), replies, size, answers)
+
+
+def answer_row(call: int, reply: Reply) -> dict[str, Any]:
+    """An answer as a row of `answers.jsonl`."""
+    return {"call": call, "text": reply.text, "ended": reply.ended}
+
+
+def _reply(row: Mapping[str, Any], where: str) -> tuple[int, Reply]:
+    call, text, ended = row.get("call"), row.get("text"), row.get("ended")
+    if type(call) is not int or not isinstance(text, str) or ended not in ("stop", "length"):
+        raise EsoptError(f"{where} is no answer: it needs call, text and ended")
+    return call, Reply(text, "stop" if ended == "stop" else "length")
+
+
+def curve_rows(programs: Sequence[Program], direction: Direction) -> list[tuple[int, float | None, float | None]]:
+    """(calls, objective of the last one, best objective so far), one a call.
+
+    Example:
+        >>> def program(call, objective):
+        ...     return Program(call, 0, call, 0, "i1", (), 0, "", "", objective, "" if objective else "bad", "")
+        >>> curve_rows([program(0, None), program(1, 2.0), program(2, 3.0)], "max")
+        [(1, None, None), (2, 2.0, 2.0), (3, 3.0, 3.0)]
+    """
+    best: float | None = None
+    rows = []
+    for program in programs:
+        if program.objective is not None:
+            better = max if direction == "max" else min
+            best = program.objective if best is None else better(best, program.objective)
+        rows.append((program.call + 1, program.objective, best))
+    return rows
+
+
+def curve_csv(programs: Sequence[Program], direction: Direction) -> str:
+    """The same as CSV text; invalid programs have an empty objective."""
+    rows = (",".join("" if value is None else repr(value) for value in row) for row in curve_rows(programs, direction))
+    return "\n".join(["calls,objective,best", *rows]) + "\n"
