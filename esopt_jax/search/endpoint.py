@@ -40,7 +40,7 @@ class EndpointWriter:
         self._client = openai.OpenAI(
             base_url=config.base_url, api_key=key, timeout=config.timeout_s, max_retries=config.retries
         )
-        self._refused = openai.APIStatusError
+        self._refused, self._lost = openai.APIStatusError, openai.APIConnectionError
         self._failed = openai.OpenAIError
 
     def write(self, requests: Sequence[Request]) -> list[Reply]:
@@ -61,6 +61,7 @@ class EndpointWriter:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, request: Request) -> Reply:
+        where = f"the endpoint {self._config.base_url}"
         messages: Any = [dict(message) for message in request.messages]
         try:
             answer = self._client.chat.completions.create(
@@ -73,16 +74,17 @@ class EndpointWriter:
             )
             return _text(answer)
         except self._refused as fault:
-            return Reply("", error=f"{self._where()} answered {fault.status_code}: {_short(fault.message)}")
-        except (self._failed, OSError, ValueError, RuntimeError) as fault:
-            text = f"{self._where()} does not answer ({_short(str(fault) or type(fault).__name__)})"
-            return Reply("", error=f"{text}, asked {self._config.retries + 1} times")
+            return Reply("", error=f"{where} answered {fault.status_code}: {_short(fault.message)}")
+        except self._lost as fault:
+            text = f"does not answer ({_short(str(fault))}), asked {self._config.retries + 1} times"
+            return Reply("", error=f"{where} {text}")
+        except ValueError as fault:
+            return Reply("", error=f"what {where} sent is no chat completion: {_short(str(fault))}")
+        except (self._failed, OSError, RuntimeError) as fault:  # `RuntimeError`: the client was closed
+            return Reply("", error=f"{where} cannot be used: {_short(str(fault) or type(fault).__name__)}")
 
-    def _where(self) -> str:
-        return f"the endpoint {self._config.base_url}"
 
-
-def _text(answer: Any) -> Reply:
+def _text(answer: Any) -> Reply:  # the client builds its types from whatever came
     """The first choice of a completion.
 
     Raises:
@@ -90,7 +92,7 @@ def _text(answer: Any) -> Reply:
     """
     choices = getattr(answer, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
-        raise ValueError("what it sent is no chat completion")
+        raise ValueError("it holds no message")
     text = choices[0].message.content
     return Reply(text if isinstance(text, str) else "", "length" if choices[0].finish_reason == "length" else "stop")
 
