@@ -55,7 +55,7 @@ def test_answers_end_at_their_length(model, desk):
     replies = ModelWriter(desk, dict(model.params), rows=4).write(REQUESTS)
     assert {reply.ended for reply in replies} == {"stop", "length"}
     for reply in replies:
-        assert len(reply.text) <= (10 if reply.ended == "length" else 9)
+        assert len(reply.text.replace("<unk>", "?")) <= (10 if reply.ended == "length" else 9)
 
 
 @pytest.mark.parametrize("plan", ["full", "low_rank"])
