@@ -1,14 +1,15 @@
 """Ctrl-C and the signals that schedulers send before they kill stop a run at once and resumably.
 
 A run may stop anywhere without loss, so the handler simply raises. That exception may be swallowed on its way (by a
-destructor, a callback) or come out as another (a module that was being imported "cannot be initialised"), so the
-request is also kept: the run asks for it at each of its moments, and whoever reports a failure asks for it first. Loads
-nothing heavy: a command listens from its first moment on.
+destructor, a callback of the garbage collector: nothing is printed about that here) or come out as another (a module
+that was being imported "cannot be initialised"), so the request is also kept: the run asks for it at each of its
+moments, and whoever reports a failure asks for it first. Loads nothing heavy: a command listens from its first moment.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,12 +62,19 @@ def stop_signals() -> Iterator[StopRequest]:
             request.name = signal.Signals(number).name
             request.check()
 
+    def report(swallowed: sys.UnraisableHookArgs) -> None:
+        if request.name is None or not issubclass(swallowed.exc_type, (StopSignal, KeyboardInterrupt)):
+            reported(swallowed)
+
+    reported = sys.unraisablehook
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
     earlier = {number: handler for number, handler in earlier.items() if handler != signal.SIG_IGN}
     try:
         for number in earlier:
             signal.signal(number, stop)
+        sys.unraisablehook = report
         yield request
     finally:
+        sys.unraisablehook = reported
         for number, handler in earlier.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from esopt_jax.search.tasks.instances import kp_items
-from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Split, Task
+from esopt_jax.errors import EsoptError
+from esopt_jax.search.tasks.instances import check_array, instance_seeds, kp_items
+from esopt_jax.search.tasks.runner_parts import REPEATABLE
+from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
 CAPACITY = 25.0
 _TOLERANCE = 1e-9
 """How far rounding in the sum of a full knapsack may take it over its capacity."""
 
-_RUNNER = '''
+_RUNNER = (
+    REPEATABLE
+    + '''
 import operator
-
-import numpy as np
 
 
 def run(program, inputs):
     """Fill one knapsack per instance until no item that is left fits."""
     capacity = float(inputs["capacity"])
-    return {"chosen": np.stack([fill(program.select_next_item, items, capacity) for items in inputs["items"]])}
+    chosen = []
+    for items, seed in zip(inputs["items"], inputs["seeds"]):
+        repeatable(seed)
+        chosen.append(fill(program.select_next_item, items, capacity))
+    return {"chosen": np.array(chosen)}
 
 
 def fill(select, items, remaining):
     chosen = np.zeros(len(items), dtype=bool)
     left = np.arange(len(items))
-    while left.size and items[left, 0].min() <= remaining:
-        weights, values = items[left, 0], items[left, 1]
+    weights, values = items.T
+    while left.size and weights.min() <= remaining:
         answer = np.asarray(select(remaining, weights.copy(), values.copy()))
         if answer.size != 1:
             raise ValueError(f"select_next_item returned an array of shape {answer.shape}; one index is needed")
@@ -38,13 +44,19 @@ def fill(select, items, remaining):
             raise ValueError(f"select_next_item chose an item of {weights[index]}; {remaining} is left")
         chosen[left[index]] = True
         remaining -= weights[index]
-        left = np.delete(left, index)
+        keep = np.arange(left.size) != index
+        left, weights, values = left[keep], weights[keep], values[keep]
     return chosen
 '''
+)
 
 
-def _instances(split: Split, size: int) -> Arrays:
-    return {"items": kp_items(split, size), "capacity": np.array(CAPACITY)}
+def _inputs(array: np.ndarray) -> Arrays:
+    check_array(array, "items", (None, None, 2))
+    if (array < 0).any():
+        raise EsoptError(f"items: the smallest number is {array.min()}; weights and values must not be below 0")
+    seeds = instance_seeds(*array.shape[:2])
+    return {"items": array.astype(np.float64), "capacity": np.array(CAPACITY), "seeds": seeds}
 
 
 def packed_values(inputs: Arrays, outputs: Arrays) -> np.ndarray:
@@ -71,7 +83,8 @@ def packed_values(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     heavy = np.flatnonzero(weights > capacity + _TOLERANCE)
     if heavy.size:
         raise InvalidSolutionError(f"the knapsack of instance {heavy[0]} weighs {weights[heavy[0]]}, over {capacity}")
-    return (items[..., 1] * chosen).sum(axis=1)
+    values: np.ndarray = (items[..., 1] * chosen).sum(axis=1)
+    return values
 
 
 CONSTRUCT_KP = Task(
@@ -82,7 +95,9 @@ CONSTRUCT_KP = Task(
         "packed. Return the index of one that fits in remaining_capacity."
     ),
     direction="max",
-    instances=_instances,
+    sizes={"train": (100,), "val": (100, 50, 200), "test": (100, 50, 200)},
+    draw=kp_items,
+    inputs=_inputs,
     runner=_RUNNER,
     objectives=packed_values,
 )

@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from esopt_jax.search.tasks.instances import tsp_cities
-from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Split, Task
+from esopt_jax.errors import EsoptError
+from esopt_jax.search.tasks.instances import check_array, instance_seeds, tsp_cities
+from esopt_jax.search.tasks.runner_parts import REPEATABLE
+from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
-_RUNNER = '''
+_RUNNER = (
+    REPEATABLE
+    + '''
 import operator
-
-import numpy as np
 
 
 def run(program, inputs):
     """Build one tour per instance, from city 0; the last city is forced."""
-    return {"tours": np.stack([tour(program.select_next_node, cities) for cities in inputs["cities"]])}
+    select = program.select_next_node
+    tours = []
+    for cities, seed in zip(inputs["cities"], inputs["seeds"]):
+        repeatable(seed)
+        tours.append(tour(select, cities))
+    return {"tours": np.array(tours)}
 
 
 def tour(select, cities):
     distances = np.linalg.norm(cities[:, None] - cities[None], axis=-1)
     order = np.argsort(distances, axis=1, kind="stable")
     count = len(cities)
-    unvisited = np.ones(count, dtype=bool)
-    unvisited[0] = False
+    free = np.ones(count, dtype=bool)
+    free[0] = False
     path = [0]
-    while len(path) < count - 1:
+    for _ in range(count - 2):
         near = order[path[-1]]
-        near = near[unvisited[near]][:50]
-        city = operator.index(select(path[-1], 0, near, distances.copy()))
-        if not 0 <= city < count or not unvisited[city]:
+        near = near[free[near]]
+        city = operator.index(select(path[-1], 0, near[:50], distances))
+        if not 0 <= city < count or not free[city]:
             raise ValueError(f"select_next_node returned {city}, which is not an unvisited city")
-        unvisited[city] = False
+        free[city] = False
         path.append(city)
-    return np.array([*path, *np.flatnonzero(unvisited)])
+    return [*path, *np.flatnonzero(free)]
 '''
+)
 
 
-def _instances(split: Split, size: int) -> Arrays:
-    return {"cities": tsp_cities(split, size)}
+def cities_of(array: np.ndarray) -> Arrays:
+    """The inputs of a runner for an array `[instances, n, 2]` of cities.
+
+    Raises:
+        EsoptError: It holds no such instances.
+    """
+    check_array(array, "cities", (None, None, 2))
+    if array.shape[1] < 3:
+        raise EsoptError(f"cities: {array.shape[1]} in an instance; a tour needs at least 3")
+    return {"cities": array.astype(np.float64), "seeds": instance_seeds(*array.shape[:2])}
 
 
 def tour_lengths(inputs: Arrays, outputs: Arrays) -> np.ndarray:
@@ -65,7 +81,8 @@ def tour_lengths(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     if wrong.size:
         raise InvalidSolutionError(f"the tour of instance {wrong[0]} does not visit every city once")
     path = np.take_along_axis(cities, tours[..., None].astype(np.int64), axis=1)
-    return np.linalg.norm(path - np.roll(path, -1, axis=1), axis=-1).sum(axis=1)
+    lengths: np.ndarray = np.linalg.norm(path - np.roll(path, -1, axis=1), axis=-1).sum(axis=1)
+    return lengths
 
 
 CONSTRUCT_TSP = Task(
@@ -76,7 +93,9 @@ CONSTRUCT_TSP = Task(
         "the nearest cities not yet visited, nearest first; distance_matrix is an (n, n) array. Return one of them."
     ),
     direction="min",
-    instances=_instances,
+    sizes={"train": (50,), "val": (20, 50, 100, 200), "test": (50, 20, 100, 200)},
+    draw=tsp_cities,
+    inputs=cities_of,
     runner=_RUNNER,
     objectives=tour_lengths,
 )

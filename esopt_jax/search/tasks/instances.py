@@ -1,6 +1,9 @@
-"""Instances drawn from seeds: the published training sets, and validation and test sets of our own."""
+"""Instances drawn from seeds or read from a file: published training sets, validation and test sets of our own."""
 
 from __future__ import annotations
+
+import zipfile
+from pathlib import Path
 
 import numpy as np
 
@@ -93,6 +96,60 @@ def cvrp_customers(split: Split, size: int) -> np.ndarray:
     customers[:, 1:, 1:] = rng.random((count, size, 2))
     customers[:, 1:, 0] = rng.integers(1, 10, (count, size))
     return customers
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` file, or the only one of an `.npz` file.
+
+    Raises:
+        EsoptError: No such file, or something else in it.
+    """
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            names = loaded.files
+            if len(names) != 1:
+                raise EsoptError(f"{path} holds {len(names)} arrays ({', '.join(names)}); one is needed")
+            array: np.ndarray = loaded[names[0]]
+            return array
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as fault:
+        raise EsoptError(f"{path} is no file of an array: {fault}; .npy or .npz with one array is needed") from None
+
+
+def check_array(array: np.ndarray, what: str, shape: tuple[int | None, ...]) -> None:
+    """Refuse what holds no instances: finite numbers of a shape, where None stands for any length above 0.
+
+    Raises:
+        EsoptError: Another shape, no numbers, or some that are not finite.
+
+    Example:
+        >>> check_array(np.zeros((4, 50)), "cities", (None, None, 2))
+        Traceback (most recent call last):
+        esopt_jax.errors.EsoptError: cities: float64 of shape (4, 50); finite numbers of shape (any, any, 2) are needed
+    """
+    fits = array.ndim == len(shape) and all(
+        got > 0 and wanted in (None, got) for got, wanted in zip(array.shape, shape, strict=True)
+    )
+    if not fits or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
+        raise EsoptError(f"{what}: {array.dtype} of shape {array.shape}; finite numbers of shape {wanted} are needed")
+
+
+def instance_seeds(count: int, size: int, *, offset: int = 0) -> np.ndarray:
+    """A seed for each instance, `[count]` int64: the same for every program, as published for the ant colonies.
+
+    Args:
+        count: Instances.
+        size: Of each of them.
+        offset: What a task adds, so that no two tasks share seeds.
+
+    Example:
+        >>> instance_seeds(3, 50).tolist()
+        [51234, 51235, 51236]
+    """
+    return 1234 + offset + size * 1000 + np.arange(count)
 
 
 def _pairs(split: Split, size: int, *, published: int, stream: int) -> np.ndarray:

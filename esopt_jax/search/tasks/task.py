@@ -27,15 +27,25 @@ class Task:
         signature: The first line of the function to be written.
         description: What the function must do, for the prompt.
         direction: Whether a smaller or a larger objective is better.
-        instances: `(split, size) -> inputs`: the arrays handed to the runner.
+        sizes: The published sizes of each split; the first one is the default.
+        draw: `(split, size) -> array` of instances, as it would lie in a file.
+        inputs: `array -> inputs` of the runner, for an array from `draw` or from a file; an `EsoptError` if it holds
+            no instances of the task. Arrays of one dimension or more have a row for every instance; `seeds` is one.
         runner: NumPy-only source that defines `run(program, inputs) -> dict of arrays`; it runs beside the program.
         objectives: `(inputs, outputs) -> [instances]` float64: checks every solution, then computes its objective.
+            An `InvalidSolutionError` says what is wrong.
     """
 
     name: str
     signature: str
     description: str
     direction: Literal["min", "max"]
-    instances: Callable[[Split, int], Arrays]
+    sizes: Mapping[Split, tuple[int, ...]]
+    draw: Callable[[Split, int], np.ndarray]
+    inputs: Callable[[np.ndarray], Arrays]
     runner: str
     objectives: Callable[[Arrays, Arrays], np.ndarray]
+
+    def instances(self, split: Split, size: int | None = None) -> Arrays:
+        """The inputs of the runner for a split, at its default size or another."""
+        return self.inputs(self.draw(split, self.sizes[split][0] if size is None else size))
