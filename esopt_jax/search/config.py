@@ -14,7 +14,7 @@ import yaml
 
 from esopt_jax.config_reader import build, read_tree
 from esopt_jax.errors import EsoptError
-from esopt_jax.search.settings import SearchConfig, asked_for
+from esopt_jax.search.settings import EvolveConfig, SearchConfig, asked_for
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class AhdConfig:
     description: str = ""
     task: TaskConfig = field(default_factory=TaskConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+    es: EvolveConfig = field(default_factory=EvolveConfig)
     writer: WriterConfig = field(default_factory=WriterConfig)
     progress: Literal["auto", "rich", "plain", "none"] = "auto"
 
@@ -152,6 +153,40 @@ def problems(config: AhdConfig) -> list[str]:
     for key in ("max_tokens", "max_prompt_tokens"):
         check(1 <= getattr(writer, key) < 2**20, f"writer.{key}", "1 to 1048575")
     check(0 <= writer.rows < 2**20, "writer.rows", "0 (a batch) or more")
+    return found + _evolve_problems(config)
+
+
+def _evolve_problems(config: AhdConfig) -> list[str]:
+    es, members = config.es, asked_for(config.search, "i1" if config.search.method == "sample" else "m1")
+    if not es.enabled:
+        return []
+    found = []
+    if config.writer.backend != "model":
+        found.append(f"es.enabled is true while writer.backend is {config.writer.backend!r}; weights need a model")
+    if not 0 <= es.seed < 2**32:
+        found.append(f"es.seed is {es.seed}; it must be in 0 .. 2^32-1")
+    if not _above_0(es.sigma) or not (math.isfinite(es.sigma_end) and es.sigma_end >= 0):
+        found.append(f"es.sigma and es.sigma_end are {es.sigma} and {es.sigma_end}; they must be finite, sigma above 0")
+    if es.sigma_end == 0 and es.sigma_schedule != "constant" and es.rewards == "ranked":
+        found.append("es.sigma_end is 0: the last updates would be noise; end above 0 (the published rewards allow it)")
+    if not (math.isfinite(es.alpha) and es.alpha >= 0):
+        found.append(f"es.alpha is {es.alpha}; it must be a finite number, 0 or more")
+    if members < 2:
+        found.append(f"a batch of {members} members cannot be compared; let batches ask for at least 2 programs")
+    if not 0 <= es.parents <= members // 2:
+        found.append(f"es.parents is {es.parents}; it must be 0 (each member its own) to {members // 2}")
+    if es.rewards == "ranked" and not es.parents:
+        found.append("es.parents is 0, so that ranked rewards have nothing to compare; set it to at least 1")
+    if es.antithetic and (members % 2 or (es.parents and members % (2 * es.parents))):
+        found.append(
+            f"es.antithetic pairs members of one parent: {members} members and {es.parents} parents do not fit"
+        )
+    if not 0 <= es.members_per_pass <= members:
+        found.append(f"es.members_per_pass is {es.members_per_pass}; it must be 0 (all) to {members}")
+    if es.rank < 1:
+        found.append(f"es.rank is {es.rank}; it must be at least 1")
+    if es.scope.startswith("lora"):
+        found.append(f"es.scope is {es.scope!r}; adapters are not made here: full, all_linear or pattern:REGEX")
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from esopt_jax.errors import StoppedError
 from esopt_jax.search.answer_text import Answer, read_answer
 from esopt_jax.search.config import AhdConfig, WriterConfig
+from esopt_jax.search.learning import Evolver
 from esopt_jax.search.program import Program, to_row
 from esopt_jax.search.prompts import Brief, function_name, write_prompt
 from esopt_jax.search.run_files import answer_row
@@ -31,6 +32,7 @@ def search(
     brief: Brief,
     scorer: Scorer,
     writer: Writer,
+    evolver: Evolver | None = None,
     resume: bool = False,
     at: At = lambda moment: None,
 ) -> SearchState:
@@ -42,6 +44,7 @@ def search(
         brief: the task, for the prompts.
         scorer: of the same task.
         writer: writes the programs.
+        evolver: the same writer where its weights are to learn from them.
         resume: go on with the search in the folder.
         at: told where the search passes.
 
@@ -53,10 +56,12 @@ def search(
         StoppedError: a signal, the disk or the writer's service ended it; it can go on.
     """
     with open_session(
-        config, Path(run_dir), brief=brief, scorer=scorer, writer=writer, resume=resume, at=at
+        config, Path(run_dir), brief=brief, scorer=scorer, writer=writer, evolver=evolver, resume=resume, at=at
     ) as session:
         try:
-            while (asked := next_round(config.search, session.state, direction=scorer.direction)) is not None:
+            while (
+                asked := next_round(config.search, session.state, direction=scorer.direction, es=config.es)
+            ) is not None:
                 _play(session, asked)
             conclude(session, "finished")
         except BaseException:
@@ -76,9 +81,12 @@ def _play(session: Session, asked: Round) -> None:
         programs.append(program)
         session.recorded.append(program)
         session.passing("recorded")
-    best = session.state.best
-    session.state, session.here = absorb(config.search, session.state, asked, programs, direction=direction), ()
-    if session.state.best is not None and session.state.best is not best:
+    before, session.here = session.state, ()
+    session.state = absorb(config.search, before, asked, programs, direction=direction)
+    if session.lessons is not None and session.state.batch > before.batch:
+        session.lessons.learn(before, (*before.written, *programs))
+        session.passing("learnt")
+    if session.state.best is not None and session.state.best is not before.best:
         write_text(session.folder.best, best_source(session.state.best))
     session.report(session.state)
 

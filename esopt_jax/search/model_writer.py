@@ -7,7 +7,7 @@ the weights alone: not from the other rows, their number or their order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ class ModelWriter:
         Raises:
             EsoptError: a prompt is longer than there is room for, or the model's chat template refuses it.
         """
-        return _write(self._desk, self._view, requests, lanes={}, width=self._rows)
+        return _write(self._desk, self._view, requests, members=(), width=self._rows)
 
 
 class MembersWriter:
@@ -94,12 +94,11 @@ class MembersWriter:
 
     def __init__(self, desk: Desk, views: View, members: Sequence[int], *, rows: int) -> None:
         """Write with `views` of the `members`, stacked along a leading axis, `rows` answers of each at once."""
-        self._desk, self._views, self._rows = desk, views, rows
-        self._lanes = {member: lane for lane, member in enumerate(members)}
+        self._desk, self._views, self._rows, self._members = desk, views, rows, tuple(members)
 
     def write(self, requests: Sequence[Request]) -> list[Reply]:
         """One reply a request, from the member that it names; raises as `ModelWriter.write`."""
-        return _write(self._desk, self._views, requests, lanes=self._lanes, width=self._rows)
+        return _write(self._desk, self._views, requests, members=self._members, width=self._rows)
 
 
 def load_writer(config: WriterConfig, *, rows: int) -> ModelWriter:
@@ -108,11 +107,11 @@ def load_writer(config: WriterConfig, *, rows: int) -> ModelWriter:
     return ModelWriter(make_desk(model, config), dict(model.params), rows=rows)
 
 
-def _write(desk: Desk, view: View, requests: Sequence[Request], *, lanes: Mapping[int, int], width: int) -> list[Reply]:
+def _write(desk: Desk, view: View, requests: Sequence[Request], *, members: Sequence[int], width: int) -> list[Reply]:
     prompts = list(_prompts(desk, requests))
-    queues: list[deque[int]] = [deque() for _ in range(max(1, len(lanes)))]
+    queues: list[deque[int]] = [deque() for _ in range(max(1, len(members)))]
     for index, request in enumerate(requests):
-        queues[lanes[request.member] if lanes and request.member is not None else 0].append(index)
+        queues[members.index(request.member) if members and request.member is not None else 0].append(index)
     policy = DevicePolicy(
         desk.engine,
         [view],
@@ -120,7 +119,7 @@ def _write(desk: Desk, view: View, requests: Sequence[Request], *, lanes: Mappin
         sampling=desk.sampling(requests),
         seed=0,
         generation=0,
-        batched=bool(lanes),
+        batched=bool(members),
     )
     free = {row: queues[row // width] for row in range(len(queues) * width)}
     writing, said = dict[int, int](), dict[int, Ids]()

@@ -46,6 +46,11 @@ class SearchFolder:
         return self.path / "answers.jsonl"
 
     @property
+    def updates(self) -> Path:
+        """What moved the weights."""
+        return self.path / "updates.jsonl"
+
+    @property
     def curve(self) -> Path:
         """Objective against calls."""
         return self.path / "curve.csv"

@@ -11,12 +11,13 @@ from typing import Literal
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.config import AhdConfig, to_yaml
+from esopt_jax.search.learning import Evolver, Lessons, finished_batches
 from esopt_jax.search.program import Program
 from esopt_jax.search.prompts import Brief
 from esopt_jax.search.report import Report, progress
 from esopt_jax.search.run_files import Recorded, SearchFolder, curve_csv, read_recorded
 from esopt_jax.search.scorer import Scorer
-from esopt_jax.search.state import SearchState, last_state
+from esopt_jax.search.state import SearchState, replay
 from esopt_jax.search.writer import Reply, Writer
 from esopt_jax.training.jsonl import JsonlWriter, write_json, write_text
 from esopt_jax.training.lock import run_lock
@@ -24,8 +25,8 @@ from esopt_jax.training.run_folder import check_run_dir
 from esopt_jax.training.signals import StopRequest
 from esopt_jax.training.stopping import stops
 
-Moment = Literal["answered", "saved", "recorded"]
-"""Where a search passes: answers have come, are on the disk, a program is on the disk."""
+Moment = Literal["answered", "saved", "recorded", "learnt"]
+"""Where a search passes: answers have come, are on the disk, a program is on the disk, a batch is over."""
 At = Callable[[Moment], None]
 
 
@@ -40,6 +41,7 @@ class Session:
     folder: SearchFolder
     programs: JsonlWriter
     answers: JsonlWriter
+    lessons: Lessons | None
     recorded: list[Program]
     replies: dict[int, Reply]
     state: SearchState
@@ -59,7 +61,15 @@ class Session:
 
 @contextmanager
 def open_session(
-    config: AhdConfig, path: Path, *, brief: Brief, scorer: Scorer, writer: Writer, resume: bool, at: At
+    config: AhdConfig,
+    path: Path,
+    *,
+    brief: Brief,
+    scorer: Scorer,
+    writer: Writer,
+    evolver: Evolver | None,
+    resume: bool,
+    at: At,
 ) -> Iterator[Session]:
     """The session of a new search, or of one that goes on; its lock is held within the block.
 
@@ -79,7 +89,14 @@ def open_session(
             check_run_dir(path)  # again, now that nobody else can take it
             write_text(folder.config, to_yaml(config))
         recorded = read_recorded(folder) if resume else Recorded()
-        state, here = last_state(config.search, recorded.programs, direction=scorer.direction)
+        replayed = list(replay(config.search, recorded.programs, direction=scorer.direction, es=config.es))
+        state, here = replayed[-1]
+        lessons = None
+        if evolver is not None:
+            at_hand = (evolver, config.search, config.es, scorer.direction)
+            lessons = stack.enter_context(Lessons(folder.updates, *at_hand))
+            for before, programs in finished_batches(iter(replayed)):
+                lessons.learn(before, programs)
         report = stack.enter_context(progress(config.progress, config.search.budget, done=state.counted))
         yield Session(
             config,
@@ -89,6 +106,7 @@ def open_session(
             folder,
             stack.enter_context(_appending(folder.programs, recorded.programs_size)),
             stack.enter_context(_appending(folder.answers, recorded.answers_size)),
+            lessons=lessons,
             recorded=list(recorded.programs),
             replies=dict(recorded.replies),
             state=state,

@@ -36,8 +36,13 @@ def resume_search(run_dir: str | Path) -> SearchState:
 def _search(config: AhdConfig, run_dir: Path, *, resume: bool) -> SearchState:
     task = find_task(config.task.name)
     with open_scorer(task, config.task) as scorer:
-        writer = make_writer(config.writer, config.search, task)
-        return search(config, run_dir, brief=task, scorer=scorer, writer=writer, resume=resume)
+        if not config.es.enabled:
+            writer = make_writer(config.writer, config.search, task)
+            return search(config, run_dir, brief=task, scorer=scorer, writer=writer, resume=resume)
+        from esopt_jax.search.evolver import load_evolver
+
+        evolver = load_evolver(config.writer, config.search, config.es)
+        return search(config, run_dir, brief=task, scorer=scorer, writer=evolver, evolver=evolver, resume=resume)
 
 
 def find_task(name: str) -> Task:

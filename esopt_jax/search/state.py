@@ -14,12 +14,19 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.search.draws import request_seed
 from esopt_jax.search.program import Direction, Operator, Program
 from esopt_jax.search.selection import Population, choose_parents, survivors
-from esopt_jax.search.settings import CYCLE, SearchConfig, asked_for, shown
+from esopt_jax.search.settings import CYCLE, FIXED, EvolveConfig, SearchConfig, asked_for, evolves, group_of, shown
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One program that is asked for: its place in the batch, the parents shown, and the seed of the sampling."""
+    """One program that is asked for.
+
+    Attributes:
+        number: its place in the batch.
+        parents: that are shown.
+        seed: of the sampling.
+        member: who is asked; None for the model itself.
+    """
 
     number: int
     parents: Population
@@ -79,13 +86,16 @@ class SearchState:
     written: tuple[Program, ...] = ()
 
 
-def next_round(search: SearchConfig, state: SearchState, *, direction: Direction) -> Round | None:
+def next_round(
+    search: SearchConfig, state: SearchState, *, direction: Direction, es: EvolveConfig = FIXED
+) -> Round | None:
     """What is asked for next; None at the end of the budget.
 
     Args:
         search: the config.
         state: where the search is.
         direction: of the objective.
+        es: whether members write.
     """
     size = asked_for(search, state.operator)
     numbers: Sequence[int] = state.again if state.attempt else range(size)
@@ -94,18 +104,21 @@ def next_round(search: SearchConfig, state: SearchState, *, direction: Direction
     if not numbers:
         return None
     slots = []
+    members = evolves(search, es, state.operator)
     for number in numbers:
+        group = group_of(search, es, state.operator, number)
         parents = choose_parents(
             search.seed,
             state.batch,
-            number,
+            group,
             state.population,
             count=shown(search, state.operator),
             direction=direction,
             distinct=search.distinct_parents,
         )
-        seed = request_seed(search.seed, state.batch, number, state.attempt)
-        slots.append(Slot(number, parents, seed))
+        drawn = group if members and es.common_random_numbers else number
+        seed = request_seed(search.seed, state.batch, drawn, state.attempt)
+        slots.append(Slot(number, parents, seed, number if members else None))
     return Round(state.batch, state.operator, state.attempt, state.calls, tuple(slots))
 
 
@@ -148,7 +161,7 @@ def absorb(
 
 
 def replay(
-    search: SearchConfig, programs: Sequence[Program], *, direction: Direction
+    search: SearchConfig, programs: Sequence[Program], *, direction: Direction, es: EvolveConfig = FIXED
 ) -> Iterator[tuple[SearchState, Sequence[Program]]]:
     """The states that recorded programs led through, each with the programs of the round that has begun since.
 
@@ -160,21 +173,13 @@ def replay(
     state = SearchState()
     left = programs
     while True:
-        asked = next_round(search, state, direction=direction)
+        asked = next_round(search, state, direction=direction, es=es)
         here = left[: len(asked.slots)] if asked is not None else left
         check_follows(asked, here)
         yield state, here
         if asked is None or len(here) < len(asked.slots):
             return
         state, left = absorb(search, state, asked, here, direction=direction), left[len(here) :]
-
-
-def last_state(
-    search: SearchConfig, programs: Sequence[Program], *, direction: Direction
-) -> tuple[SearchState, Sequence[Program]]:
-    """The state that recorded programs led to, and those of the round under way; raises as `replay`."""
-    *_, last = replay(search, programs, direction=direction)
-    return last
 
 
 def check_follows(asked: Round | None, programs: Sequence[Program]) -> None:
