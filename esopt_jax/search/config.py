@@ -55,6 +55,7 @@ class WriterConfig:
         max_tokens: length of an answer.
         max_prompt_tokens: room for the prompt, of a `model`.
         rows: answers that a `model` writes at once; 0 for a batch.
+        dtype: that a `model` computes in.
     """
 
     backend: Literal["model", "endpoint", "scripted"] = "model"
@@ -69,6 +70,7 @@ class WriterConfig:
     max_tokens: int = 768
     max_prompt_tokens: int = 2048
     rows: int = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,18 @@ programs alone, so a search that goes on makes its updates again, and a digest s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax.numpy as jnp
 
 from esopt_jax.core.digest import digest
-from esopt_jax.core.master import base_view, make_master
+from esopt_jax.core.master import base_view, master_leaf
 from esopt_jax.core.perturb import perturb_population
 from esopt_jax.core.schedules import schedule
 from esopt_jax.core.shaping import shape_fitness
 from esopt_jax.core.update import Update, make_update
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model, open_model
+from esopt_jax.models.save import save_params
 from esopt_jax.search.config import WriterConfig
 from esopt_jax.search.learning import Updated
 from esopt_jax.search.model_writer import Desk, MembersWriter, ModelWriter, make_desk
@@ -31,8 +33,10 @@ class ModelEvolver:
     def __init__(self, model: Model, desk: Desk, search: SearchConfig, es: EvolveConfig, *, rows: int) -> None:
         """Begin with the weights of `model`; the unperturbed one writes `rows` answers at once."""
         self._desk, self._search, self._es, self._rows = desk, search, es, rows
-        self._specs, self._dtype = model.specs, desk.engine.dtype
-        self._master: Master = make_master(dict(model.params), specs=model.specs, format=es.master)
+        self._specs, self._dtype, self._model = model.specs, desk.engine.dtype, model
+        self._master: Master = {  # a leaf at a time: the model may not be in memory
+            spec.path: master_leaf(model.params[spec.path], spec=spec, format=es.master) for spec in model.specs
+        }
         self._members = asked_for(search, "i1" if search.method == "sample" else "m1")
         self._update: Update = make_update(
             model.specs,
@@ -54,6 +58,10 @@ class ModelEvolver:
         """Of the members that write next; those of a generation of the search share it."""
         es, total = self._es, generations(self._search)
         return schedule(es.sigma_schedule, es.sigma, es.sigma_end, self._done // updates_in(self._search), total)
+
+    def save(self, folder: Path) -> None:
+        """Write the weights as a Hugging Face folder, in place of one that is there."""
+        save_params(folder, self._master, self._model, replace=True)
 
     def write(self, requests: Sequence[Request]) -> list[Reply]:
         """One reply a request."""
@@ -103,7 +111,7 @@ class ModelEvolver:
 
 def load_evolver(config: WriterConfig, search: SearchConfig, es: EvolveConfig) -> ModelEvolver:
     """The evolver of a model by its path."""
-    model = load_model(config.model)
+    model = open_model(config.model)
     desk: Desk = make_desk(model, config)
     rows: int = config.rows or asked_for(search, "i1")
     return ModelEvolver(model, desk, search, es, rows=rows)

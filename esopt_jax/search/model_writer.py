@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
 from esopt_jax.config import RolloutConfig
+from esopt_jax.core.master import view_dtype
 from esopt_jax.errors import EsoptError
-from esopt_jax.models.load import Model, load_model
+from esopt_jax.models.load import Model, open_model
 from esopt_jax.rollouts.chat import Chat, load_chat
 from esopt_jax.rollouts.driver import Start
 from esopt_jax.rollouts.engine import Engine, make_engine
@@ -51,13 +51,12 @@ class Desk:
         return make_sampling(self.rollout)
 
 
-def make_desk(model: Model, config: WriterConfig, *, dtype: Any = jnp.float32) -> Desk:
+def make_desk(model: Model, config: WriterConfig) -> Desk:
     """The desk of a model.
 
     Args:
         model: its weights are not read.
-        config: lengths and sampling.
-        dtype: compute type.
+        config: lengths, sampling and compute type.
 
     Raises:
         EsoptError: no usable tokenizer.
@@ -70,7 +69,7 @@ def make_desk(model: Model, config: WriterConfig, *, dtype: Any = jnp.float32) -
         common_random_numbers=True,  # the seed of a request is all that its sampling knows
     )
     chat = load_chat(model.folder, thinking=False, eos_ids=model.eos_ids)
-    return Desk(make_engine(model, chat, rollout=rollout, dtype=dtype), chat, rollout)
+    return Desk(make_engine(model, chat, rollout=rollout, dtype=jnp.dtype(config.dtype)), chat, rollout)
 
 
 class ModelWriter:
@@ -103,8 +102,11 @@ class MembersWriter:
 
 def load_writer(config: WriterConfig, *, rows: int) -> ModelWriter:
     """The writer of a model by its path, `rows` answers at once."""
-    model = load_model(config.model)
-    return ModelWriter(make_desk(model, config), dict(model.params), rows=rows)
+    model = open_model(config.model)
+    desk = make_desk(model, config)
+    types = {spec.path: view_dtype(desk.engine.dtype, spec.keep_float32) for spec in model.specs}
+    view = {path: jnp.asarray(model.params[path], dtype) for path, dtype in types.items()}  # a leaf at a time
+    return ModelWriter(desk, view, rows=rows)
 
 
 def _write(desk: Desk, view: View, requests: Sequence[Request], *, members: Sequence[int], width: int) -> list[Reply]:

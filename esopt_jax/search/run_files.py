@@ -66,6 +66,11 @@ class SearchFolder:
         return self.path / "summary.json"
 
     @property
+    def final(self) -> Path:
+        """The weights that learnt, as a Hugging Face folder."""
+        return self.path / "final"
+
+    @property
     def lock(self) -> Path:
         """Held by the process that writes here."""
         return self.path / "lock"

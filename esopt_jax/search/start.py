@@ -42,7 +42,9 @@ def _search(config: AhdConfig, run_dir: Path, *, resume: bool) -> SearchState:
         from esopt_jax.search.evolver import load_evolver
 
         evolver = load_evolver(config.writer, config.search, config.es)
-        return search(config, run_dir, brief=task, scorer=scorer, writer=evolver, evolver=evolver, resume=resume)
+        state = search(config, run_dir, brief=task, scorer=scorer, writer=evolver, evolver=evolver, resume=resume)
+        evolver.save(SearchFolder(run_dir).final)
+        return state
 
 
 def find_task(name: str) -> Task:
