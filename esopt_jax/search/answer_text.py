@@ -39,7 +39,8 @@ class Answer:
 def read_answer(text: str | bytes, name: str) -> Answer:
     r"""The idea and the code of an answer that was to define the function `name`.
 
-    Of several blocks that define it the last counts, since answers quote and correct themselves.
+    Of several blocks that define it the last counts, since answers quote and correct themselves. Lines that try the
+    function out are left out.
 
     Example:
         >>> read_answer("Idea: the first one.\n```python\ndef pick(x):\n    return {0: x}[0]\n```\nEnjoy!", "pick")
@@ -52,11 +53,11 @@ def read_answer(text: str | bytes, name: str) -> Answer:
     blocks = list(_fenced(lines))
     for first, last in reversed(blocks):
         if (span := _code_span(lines, first, last, name)) is not None:
-            return _found(lines, *span)
+            return _found(lines, *span, name)
     tries = [(first, last) for first, last in blocks if _mentions(lines[first:last], name)]
     whole = any(not isinstance(parse(_source(lines, *block)), str) for block in tries)
     if not whole and (span := _code_span(lines, 0, len(lines), name)) is not None:
-        return _found(lines, *span)
+        return _found(lines, *span, name)
     if not tries and _mentions(lines, name):
         first = next((i for i, line in enumerate(lines) if _BEGINS.match(line.lstrip())), 0)
         tries = [(first, len(lines))]
@@ -123,9 +124,34 @@ def _source(lines: list[str], first: int, last: int) -> str:
     return textwrap.dedent("\n".join(lines[first:last])).strip("\n") + "\n"
 
 
-def _found(lines: list[str], first: int, last: int) -> Answer:
-    code = _source(lines, first, last)
+def _found(lines: list[str], first: int, last: int, name: str) -> Answer:
+    code = _without_tries(_source(lines, first, last), name)
     return Answer(_idea(lines[:first], code), code, "")
+
+
+def _without_tries(code: str, name: str) -> str:
+    """The code without the lines that try the function out, which need not work where it runs."""
+    tree = parse(code)
+    assert isinstance(tree, ast.Module)
+    lines = code.split("\n")
+    taken = [number for node in tree.body for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)]
+    for node in reversed(tree.body):
+        rows = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if _tries(node, name) and all(taken.count(row) == 1 for row in (rows[0], rows[-1])):
+            del lines[rows[0] - 1 : rows[-1]]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tries(node: ast.stmt, name: str) -> bool:
+    called = {part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    match node:
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            return True
+        case ast.Expr():
+            return not called.isdisjoint((name, "print"))
+        case ast.Assign() | ast.AnnAssign() | ast.Assert() | ast.For():
+            return name in called
+    return False
 
 
 def _idea(lines: list[str], code: str) -> str:

@@ -91,6 +91,39 @@ def test_a_function_that_was_cut_off_is_not_made_shorter():
         assert answer.problem.startswith("syntax error")
 
 
+@pytest.mark.parametrize(
+    "tries",
+    [
+        "print(pick([1], [2]))",
+        "if __name__ == '__main__':\n    values = [1]\n    print(pick(values, values))",
+        "result = pick([1],\n              [2])\nprint(result)",
+        "assert pick([1], [2]) == 3",
+        "for i in range(3):\n    print(pick([i], [i]))",
+    ],
+)
+def test_lines_that_try_the_function_are_left_out(tries):
+    answer = read_answer(f"```python\n{CODE}\n{tries}\n```", "pick")
+    assert syntax_key(answer.code) == syntax_key(CODE)
+
+
+NEEDS = """\
+import numpy as np
+np.seterr(all='ignore')
+TABLE = np.arange(3)
+
+
+def pick(x):
+    return TABLE[x] + LATER
+
+
+LATER = 2; print(LATER)
+"""
+
+
+def test_what_the_function_needs_is_kept():
+    assert read_answer(f"```python\n{NEEDS}```", "pick").code == NEEDS
+
+
 def test_bytes_and_lone_surrogates_become_text_that_utf8_can_say():
     answer = read_answer(b"Idea: caf\xe9.\n```python\ndef pick(x):\n    return '\xff'\n```", "pick")
     assert answer.problem == "" and "\ufffd" in answer.code
