@@ -27,6 +27,7 @@ COMMANDS = {
     "presets": "presets",
     "data": "data",
     "env": "env",
+    "ahd": "ahd",
     "plot": "plot",
     "watch": "watch",
     "play": "play",

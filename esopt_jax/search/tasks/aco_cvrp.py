@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from esopt_jax.errors import EsoptError
-from esopt_jax.search.tasks.heuristics import checked_heuristics
+from esopt_jax.search.tasks.heuristics import as_attraction, check_heuristics
 from esopt_jax.search.tasks.instances import check_array, cvrp_customers, instance_seeds
-from esopt_jax.search.tasks.runner_parts import MATRIX, REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON, MATRIX
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
 CAPACITY = 50
 SEED_OFFSET = 10_000_000
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + MATRIX
     + '''
 
 def run(program, inputs):
     """One matrix of attraction per instance."""
-    heuristics = []
+    heuristics_v2, heuristics = function(program, "heuristics_v2"), []
     for places, demands, seed in zip(inputs["places"], inputs["demands"], inputs["seeds"]):
         distances = np.linalg.norm(places[:, None] - places[None], axis=-1)
         np.fill_diagonal(distances, 1.0)
         repeatable(seed)
-        answer = program.heuristics_v2(distances.copy(), places.copy(), demands.copy(), int(inputs["capacity"]))
+        answer = heuristics_v2(distances.copy(), places.copy(), demands.copy(), int(inputs["capacity"]))
         heuristics.append(matrix(answer, distances.shape))
     return {"heuristics": np.array(heuristics)}
 '''
@@ -109,11 +109,11 @@ def colony_lengths(
     from esopt_jax.search.tasks.cvrp_ants import best_routes
 
     places = inputs["places"]
-    attraction = checked_heuristics(outputs, (*places.shape[:2], places.shape[1]), dtype=dtype, non_finite=non_finite)
+    heuristics = check_heuristics(outputs, (*places.shape[:2], places.shape[1]), dtype=dtype, non_finite=non_finite)
     distances = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1).astype(dtype)
     demands, capacity = inputs["demands"].astype(dtype), inputs["capacity"].astype(dtype)
     with jax.enable_x64(dtype == np.float64):
-        stops = best_routes(inputs["seeds"].astype(np.uint32), attraction, distances, demands, capacity)
+        stops = best_routes(inputs["seeds"].astype(np.uint32), as_attraction(heuristics), distances, demands, capacity)
     return route_lengths(inputs, np.asarray(stops))
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from esopt_jax.search.tasks.construct_tsp import cities_of, tour_lengths
-from esopt_jax.search.tasks.heuristics import checked_heuristics
+from esopt_jax.search.tasks.heuristics import as_attraction, check_heuristics
 from esopt_jax.search.tasks.instances import tsp_cities
-from esopt_jax.search.tasks.runner_parts import MATRIX, REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON, MATRIX
 from esopt_jax.search.tasks.task import Arrays, Split, Task
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + MATRIX
     + '''
 
 def run(program, inputs):
     """One matrix of attraction per instance."""
-    heuristics = []
+    heuristics_v2, heuristics = function(program, "heuristics_v2"), []
     for cities, seed in zip(inputs["cities"], inputs["seeds"]):
         distances = np.linalg.norm(cities[:, None] - cities[None], axis=-1)
         np.fill_diagonal(distances, 1.0)
         repeatable(seed)
-        heuristics.append(matrix(program.heuristics_v2(distances.copy()), distances.shape))
+        heuristics.append(matrix(heuristics_v2(distances.copy()), distances.shape))
     return {"heuristics": np.array(heuristics)}
 '''
 )
@@ -45,7 +45,7 @@ def colony_lengths(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     from esopt_jax.search.tasks.tsp_ants import best_tours
 
     cities = inputs["cities"]
-    attraction = checked_heuristics(outputs, (*cities.shape[:2], cities.shape[1]))
+    attraction = as_attraction(check_heuristics(outputs, (*cities.shape[:2], cities.shape[1])))
     distances = np.linalg.norm(cities[:, :, None] - cities[:, None], axis=-1).astype(np.float32)
     tours = best_tours(inputs["seeds"].astype(np.uint32), attraction, distances)
     return tour_lengths(inputs, {"tours": np.asarray(tours)})

@@ -6,7 +6,7 @@ import numpy as np
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.tasks.instances import check_array, instance_seeds, kp_items
-from esopt_jax.search.tasks.runner_parts import REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
 CAPACITY = 25.0
@@ -14,18 +14,18 @@ _TOLERANCE = 1e-9
 """How far rounding in the sum of a full knapsack may take it over its capacity."""
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + '''
 import operator
 
 
 def run(program, inputs):
     """Fill one knapsack per instance until no item that is left fits."""
-    capacity = float(inputs["capacity"])
+    select, capacity = function(program, "select_next_item"), float(inputs["capacity"])
     chosen = []
     for items, seed in zip(inputs["items"], inputs["seeds"]):
         repeatable(seed)
-        chosen.append(fill(program.select_next_item, items, capacity))
+        chosen.append(fill(select, items, capacity))
     return {"chosen": np.array(chosen)}
 
 

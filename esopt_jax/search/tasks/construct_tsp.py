@@ -6,18 +6,18 @@ import numpy as np
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.tasks.instances import check_array, instance_seeds, tsp_cities
-from esopt_jax.search.tasks.runner_parts import REPEATABLE
+from esopt_jax.search.tasks.runner_parts import COMMON
 from esopt_jax.search.tasks.task import Arrays, InvalidSolutionError, Task
 
 _RUNNER = (
-    REPEATABLE
+    COMMON
     + '''
 import operator
 
 
 def run(program, inputs):
     """Build one tour per instance, from city 0; the last city is forced."""
-    select = program.select_next_node
+    select = function(program, "select_next_node")
     tours = []
     for cities, seed in zip(inputs["cities"], inputs["seeds"]):
         repeatable(seed)
@@ -93,7 +93,7 @@ CONSTRUCT_TSP = Task(
         "the nearest cities not yet visited, nearest first; distance_matrix is an (n, n) array. Return one of them."
     ),
     direction="min",
-    sizes={"train": (50,), "val": (20, 50, 100, 200), "test": (50, 20, 100, 200)},
+    sizes={"train": (50,), "val": (50, 20, 100, 200), "test": (50, 20, 100, 200)},
     draw=tsp_cities,
     inputs=cities_of,
     runner=_RUNNER,

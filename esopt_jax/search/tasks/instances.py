@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -105,16 +106,16 @@ def read_array(path: Path) -> np.ndarray:
         EsoptError: No such file, or something else in it.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            names = loaded.files
-            if len(names) != 1:
-                raise EsoptError(f"{path} holds {len(names)} arrays ({', '.join(names)}); one is needed")
-            array: np.ndarray = loaded[names[0]]
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            if len(loaded.files) != 1:
+                names = ", ".join(loaded.files)
+                raise EsoptError(f"{path} holds {len(loaded.files)} arrays ({names}); one is needed")
+            array: np.ndarray = loaded[loaded.files[0]]
             return array
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as fault:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as fault:
         raise EsoptError(f"{path} is no file of an array: {fault}; .npy or .npz with one array is needed") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-REPEATABLE = '''
+COMMON = '''
 import random
 
 import numpy as np
@@ -15,8 +15,16 @@ def repeatable(seed):
     random.seed(int(seed))
     np.random.seed(int(seed))
     np.random.default_rng = lambda chosen=None: _generator(int(seed) if chosen is None else chosen)
+
+
+def function(program, name):
+    """The function that was asked for."""
+    found = getattr(program, name, None)
+    if not callable(found):
+        raise ValueError(f"the program defines no function {name}")
+    return found
 '''
-"""Defines `repeatable(seed)`: the same program gets the same score, whatever it draws."""
+"""Defines `repeatable(seed)`, so that a program gets the same score again, and `function(program, name)`."""
 
 MATRIX = '''
 def matrix(answer, shape):

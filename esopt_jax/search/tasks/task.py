@@ -34,6 +34,7 @@ class Task:
         runner: NumPy-only source that defines `run(program, inputs) -> dict of arrays`; it runs beside the program.
         objectives: `(inputs, outputs) -> [instances]` float64: checks every solution, then computes its objective.
             An `InvalidSolutionError` says what is wrong.
+        per_run: `inputs -> instances` that fit into one run, where answers are large; all of them by default.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Task:
     inputs: Callable[[np.ndarray], Arrays]
     runner: str
     objectives: Callable[[Arrays, Arrays], np.ndarray]
+    per_run: Callable[[Arrays], int] = lambda inputs: len(inputs["seeds"])
 
     def instances(self, split: Split, size: int | None = None) -> Arrays:
         """The inputs of the runner for a split, at its default size or another."""
