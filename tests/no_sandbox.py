@@ -1,9 +1,13 @@
 """`tools.sandbox` without a sandbox: programs run in this process. For programs that the tests wrote themselves."""
 
 from dataclasses import dataclass
+from threading import Lock
 from types import SimpleNamespace
 
 from run_here import run_here
+
+
+_ONE = Lock()  # a runner seeds the whole process
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Sandbox:
         try:
             exec(code, scope)
             name = code[code.index("def ") + 4 :].partition("(")[0]
-            return SimpleNamespace(
-                outputs=run_here(SimpleNamespace(runner=runner, signature=f"def {name}("), scope[name], inputs)
-            )
+            task = SimpleNamespace(runner=runner, signature=f"def {name}(")
+            with _ONE:
+                return SimpleNamespace(outputs=run_here(task, scope[name], inputs))
         except Exception as fault:
             return SimpleNamespace(outputs=None, reason=f"{type(fault).__name__}: {fault}")

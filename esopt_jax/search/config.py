@@ -27,6 +27,7 @@ class TaskConfig:
         split: which instances the search sees.
         workers: programs that are scored at once.
         cpu_s: processor time of a program over all instances.
+        published: score as the published experiments do.
         unsafe: run programs without the sandbox.
     """
 
@@ -35,6 +36,7 @@ class TaskConfig:
     split: Literal["train", "val"] = "train"
     workers: int = 1
     cpu_s: float = 20.0
+    published: bool = False
     unsafe: bool = False
 
 

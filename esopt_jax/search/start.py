@@ -8,14 +8,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from esopt_jax.errors import EsoptError, did_you_mean
+from esopt_jax.errors import EsoptError
 from esopt_jax.search.config import AhdConfig, TaskConfig, WriterConfig, load_ahd_config
 from esopt_jax.search.loop import search
 from esopt_jax.search.run_files import SearchFolder
-from esopt_jax.search.scripted import BODIES, scripted_writer
+from esopt_jax.search.scripted import scripted_writer
 from esopt_jax.search.settings import SearchConfig, asked_for
 from esopt_jax.search.state import SearchState
 from esopt_jax.search.task_scorer import TaskScorer
+from esopt_jax.search.tasks.published import as_published
+from esopt_jax.search.tasks.registry import find_task
 from esopt_jax.search.tasks.task import Task
 from esopt_jax.search.writer import Writer
 
@@ -35,6 +37,8 @@ def resume_search(run_dir: str | Path) -> SearchState:
 
 def _search(config: AhdConfig, run_dir: Path, *, resume: bool) -> SearchState:
     task = find_task(config.task.name)
+    if config.task.published:
+        task = as_published(task, config.task.split)
     with open_scorer(task, config.task) as scorer:
         if not config.es.enabled:
             writer = make_writer(config.writer, config.search, task)
@@ -45,20 +49,6 @@ def _search(config: AhdConfig, run_dir: Path, *, resume: bool) -> SearchState:
         state = search(config, run_dir, brief=task, scorer=scorer, writer=evolver, evolver=evolver, resume=resume)
         evolver.save(SearchFolder(run_dir).final)
         return state
-
-
-def find_task(name: str) -> Task:
-    """The task of a name.
-
-    Raises:
-        EsoptError: there is none.
-    """
-    known = tuple(BODIES)
-    if name not in known:
-        raise EsoptError(f"task.name is {name!r}: {did_you_mean(name, known)}")
-    found = getattr(importlib.import_module(f"esopt_jax.search.tasks.{name}"), name.upper())
-    assert isinstance(found, Task)
-    return found
 
 
 @contextmanager
