@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 from run_here import run_here
 
-
 _ONE = Lock()  # a runner seeds the whole process
 
 
