@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.search.draws import word
 from esopt_jax.search.program import Direction, Program
 from esopt_jax.search.rewards import batch_rewards, losses_of
 from esopt_jax.search.settings import EvolveConfig, SearchConfig, asked_for, evolves, group_of
@@ -83,7 +84,11 @@ def member_rewards(
         population=list(population.values()),
         groups=[group_of(search, es, before.operator, slot) for slot in sorted(last)],
     )
-    return [float(reward) for reward in rewards]
+    found = [float(reward) for reward in rewards]
+    if es.control == "shuffled_rewards":
+        order = sorted(range(len(found)), key=lambda member: word(es.seed, "shuffle", before.batch, member))
+        found = [found[member] for member in order]
+    return found
 
 
 def finished_batches(

@@ -13,13 +13,14 @@ lock             held while a process writes here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.program import Direction, Program, from_row
+from esopt_jax.search.state import SearchState
 from esopt_jax.search.writer import Reply
 from esopt_jax.training.jsonl import read_lines
 
@@ -54,6 +55,11 @@ class SearchFolder:
     def curve(self) -> Path:
         """Objective against calls."""
         return self.path / "curve.csv"
+
+    @property
+    def populations(self) -> Path:
+        """Who was in the population after each batch."""
+        return self.path / "populations.jsonl"
 
     @property
     def best(self) -> Path:
@@ -148,3 +154,23 @@ def curve_csv(programs: Sequence[Program], direction: Direction) -> str:
     """The same as CSV text; invalid programs have an empty objective."""
     rows = (",".join("" if value is None else repr(value) for value in row) for row in curve_rows(programs, direction))
     return "\n".join(["calls,objective,best", *rows]) + "\n"
+
+
+def population_rows(states: Iterable[SearchState]) -> list[dict[str, Any]]:
+    """One row a batch, of the states of a replay: its operator, and the calls of the population after it."""
+    rows: list[dict[str, Any]] = []
+    before: SearchState | None = None
+    for state in states:
+        if before is not None and state.batch > before.batch:
+            rows.append(
+                {
+                    "batch": before.batch,
+                    "operator": before.operator,
+                    "generation": before.generation,
+                    "calls": state.calls,
+                    "population": [program.call for program in state.population],
+                    "objectives": [program.objective for program in state.population],
+                }
+            )
+        before = state
+    return rows

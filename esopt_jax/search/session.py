@@ -15,11 +15,11 @@ from esopt_jax.search.learning import Evolver, Lessons, finished_batches
 from esopt_jax.search.program import Program
 from esopt_jax.search.prompts import Brief
 from esopt_jax.search.report import Report, progress
-from esopt_jax.search.run_files import Recorded, SearchFolder, curve_csv, read_recorded
+from esopt_jax.search.run_files import Recorded, SearchFolder, curve_csv, population_rows, read_recorded
 from esopt_jax.search.scorer import Scorer
 from esopt_jax.search.state import SearchState, replay
 from esopt_jax.search.writer import Reply, Writer
-from esopt_jax.training.jsonl import JsonlWriter, write_json, write_text
+from esopt_jax.training.jsonl import JsonlWriter, encode, write_json, write_text
 from esopt_jax.training.lock import run_lock
 from esopt_jax.training.run_folder import check_run_dir
 from esopt_jax.training.signals import StopRequest
@@ -127,6 +127,9 @@ def conclude(session: Session, status: str) -> None:
     """Write what can be told of the search as it stands."""
     direction = session.scorer.direction
     write_text(session.folder.curve, curve_csv(session.recorded, direction))
+    at = session.config
+    states = (state for state, _ in replay(at.search, session.recorded, direction=direction, es=at.es))
+    write_text(session.folder.populations, "".join(encode(row) + "\n" for row in population_rows(states)))
     recorded, state = session.recorded, session.state
     write_json(
         session.folder.summary,

@@ -69,6 +69,7 @@ class EvolveConfig:
         members_per_pass: members held at once; 0 for all.
         master: format of the weights.
         scope: which weights are tuned.
+        control: `shuffled_rewards` gives each member the reward of another, so that nothing can be learnt.
     """
 
     enabled: bool = False
@@ -86,6 +87,7 @@ class EvolveConfig:
     members_per_pass: int = 0
     master: Literal["float32", "split", "bfloat16"] = "float32"
     scope: str = "full"
+    control: Literal["none", "shuffled_rewards"] = "none"
 
 
 FIXED = EvolveConfig()

@@ -67,6 +67,19 @@ def test_weights_move_to_where_programs_are_better(tmp_path, method, rewards):
     assert abs(evolver.weight - 2.5) < 0.6
 
 
+def test_shuffled_rewards_teach_nothing(tmp_path):
+    """The control: the same loop, and the weight ends where a walk without a direction ends."""
+    ends = []
+    for seed in range(4):
+        evolver = NumberEvolver(members=20)
+        es = {"control": "shuffled_rewards", "seed": seed, "parents": 1}
+        evolve(tmp_path / str(seed), evolver, es=es, method="sample", budget=600)
+        ends.append(evolver.weight)
+    assert abs(np.mean(ends)) < 1.0 and min(abs(end - 2.5) for end in ends) > 1.0
+    rewards = read(tmp_path / "0" / "updates.jsonl")[0]["rewards"]
+    assert sorted(rewards) == pytest.approx(np.linspace(-0.5, 0.5, 20).tolist())
+
+
 def test_without_a_difference_they_do_not_move(tmp_path):
     evolver = NumberEvolver(members=20)
     evolve(tmp_path, evolver, scorer=HereScorer(constant=True), method="sample", budget=200)

@@ -1,5 +1,6 @@
 """A search on disk: it finds what there is to find, spends its budget, and goes on where it was killed."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -65,9 +66,22 @@ def test_what_is_recorded(tmp_path):
     assert curve[0] == "calls,objective,best" and len(curve) == 101
     bests = [float(line.split(",")[2]) for line in curve[1:] if line.split(",")[2]]
     assert bests == sorted(bests, reverse=True) and bests[-1] == state.best.objective
+    rows = read(tmp_path / "populations.jsonl")
+    assert [row["operator"] for row in rows] == ["i1", "i1", "e1", "e2", "m1", "m2", "e1", "e2", "m1", "m2"]
+    assert rows[-1]["population"] == [p.call for p in state.population]
+    assert all(row["objectives"] == sorted(row["objectives"]) for row in rows)
     assert load_ahd_config(tmp_path / "config.yaml") == toy_config(budget=100)
     reasons = {p.reason.split(":")[0] for p in found if not p.valid}
     assert reasons == {"the answer has no function guess", "syntax error in line 1", "ZeroDivisionError"}
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("plain", "calls 100/100  best 0.0"), ("rich", "100/100"), ("none", "")])
+def test_what_is_shown(tmp_path, mode, shown, caplog, capfd):
+    config = dataclasses.replace(toy_config(budget=100), progress=mode)
+    with caplog.at_level("INFO", "esopt_jax"):
+        run(tmp_path, config)
+    told = caplog.text + capfd.readouterr().err
+    assert shown in told and (shown or not told)
 
 
 def test_a_program_that_was_there_before_is_not_run_again(tmp_path):
