@@ -63,6 +63,11 @@ def test_not_the_same(code):
     [
         ("def f(x):\n import numpy\n return numpy", "def f(x):\n import scipy\n return scipy"),
         ("def f(x):\n def max(a):\n  return a\n return min(x)", "def f(x):\n def min(a):\n  return a\n return max(x)"),
+        ("def f(x):\n g = lambda max: max\n return max(x)", "def f(x):\n g = lambda min: min\n return min(x)"),
+        (
+            "def f(x):\n def h(a, b):\n  return a - b\n return h(a=x, b=1)",
+            "def f(x):\n def h(b, a):\n  return b - a\n return h(a=x, b=1)",
+        ),
         ("def f(x, y):\n return x - y", "def f(x, y):\n return y - x"),
         ("def f(x):\n global a\n a = x", "def f(x):\n global b\n b = x"),
         ("def f(x):\n return x.a", "def f(x):\n return x.b"),
