@@ -1,4 +1,4 @@
-"""`esopt ahd search`: search for a heuristic, or go on with a search."""
+"""`esopt ahd search` and `esopt ahd plot`: search for a heuristic, go on with a search, draw searches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ Search for a heuristic with a language model and leave a folder: resolved config
 the model wrote, the best program as a file, objective against calls. A search that was stopped or killed at any moment
 goes on with --resume DIR, to the same result."""
 
+_PLOT = """\
+Draw the best objective so far against calls of the language model. Searches that differ in nothing but their seeds are
+one line: the median, within min..max for fewer than five and 10-90 % for more. The legend names what differs."""
+
 
 def add_search_parser(commands: argparse._SubParsersAction) -> None:
     """Register the command among those of `esopt ahd`."""
@@ -23,6 +27,29 @@ def add_search_parser(commands: argparse._SubParsersAction) -> None:
         "--run-dir", type=Path, metavar="DIR", help="where to write; must be new or empty (default: runs/<name>-<n>)"
     )
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the search in DIR, under its own config")
+
+
+def add_plot_parser(commands: argparse._SubParsersAction) -> None:
+    """Register `plot` among the commands of `esopt ahd`."""
+    parser = commands.add_parser("plot", help="draw searches", description=_PLOT)
+    parser.add_argument("runs", metavar="DIR", type=Path, nargs="+", help="folders of searches of one task")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="picture: .png, .svg or .pdf (default: DIR/curve.png; of several searches.png, here)",
+    )
+
+
+def run_plot_command(args: argparse.Namespace) -> int:
+    """Draw and say where."""
+    from esopt_jax.reporting.figure import check_picture
+    from esopt_jax.reporting.search_curve import draw_searches
+
+    if args.out is not None:
+        check_picture(args.out)
+    print(draw_searches(args.runs, out=args.out))
+    return 0
 
 
 def run_search_command(args: argparse.Namespace) -> int:

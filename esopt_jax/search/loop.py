@@ -6,8 +6,10 @@ anywhere and goes on ends as it would have ended; no answer that had arrived is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from esopt_jax.errors import StoppedError
@@ -149,7 +151,7 @@ def _programs(
     scores = session.scorer.score([answer.code for _, answer, _, scored in drafts if scored])
     for index, answer, key, scored in drafts:
         first = known.get(key) if key else None
-        score = next(scores) if scored else _known_score(answer, first)
+        score = _checked(next(scores)) if scored else _known_score(answer, first)
         program = _program(asked, index, answer, key, score, None if first is None else first.call)
         if key:
             known.setdefault(key, program)
@@ -158,6 +160,16 @@ def _programs(
 
 def _known_score(answer: Answer, first: Program | None) -> Score:
     return Score(None, answer.problem) if first is None else Score(first.objective, first.reason)
+
+
+_MAX_REASON = 1000
+
+
+def _checked(score: Score) -> Score:
+    """The score as it can be written down."""
+    if score.objective is not None and not math.isfinite(score.objective):
+        return Score(None, f"an objective of {score.objective}", score.seconds)
+    return replace(score, reason=score.reason[:_MAX_REASON])
 
 
 def _program(asked: Round, index: int, answer: Answer, key: str, score: Score, twin: int | None) -> Program:

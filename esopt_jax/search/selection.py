@@ -13,6 +13,9 @@ Duplicates = Literal["syntax", "objective"]
 Population = tuple[Program, ...]
 """Valid programs, the best first."""
 
+_DECIMALS = 5
+"""To which the published experiments round objectives."""
+
 
 def parent_weights(losses: Sequence[float]) -> list[float]:
     """How likely each program of a population is to be shown, up to a factor.
@@ -81,14 +84,16 @@ def survivors(
         offspring: in the order of their calls.
         size: members at most.
         direction: of the objective.
-        duplicates: what makes two programs one: equal syntax trees, or (as published) equal objectives; the first
-            stays.
+        duplicates: what makes two programs one: equal syntax trees, or (as published) equal objectives to 5
+            decimals; the first stays.
     """
     seen: set[object] = set()
     unlike: list[Program] = []
     for program in (*population, *offspring):
-        same = program.key if duplicates == "syntax" else program.objective
-        if program.valid and same not in seen:
+        if not program.valid:
+            continue
+        same = program.key if duplicates == "syntax" else round(program.loss(direction), _DECIMALS)
+        if same not in seen:
             seen.add(same)
             unlike.append(program)
     unlike.sort(key=lambda program: (program.loss(direction), word(seed, "tie", batch, program.call)))

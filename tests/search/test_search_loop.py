@@ -14,6 +14,7 @@ from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.search.config import load_ahd_config
 from esopt_jax.search.loop import search
 from esopt_jax.search.run_files import SearchFolder, read_recorded
+from esopt_jax.search.scorer import Score
 from esopt_jax.search.writer import Reply
 from esopt_jax.training.jsonl import read, read_json
 
@@ -97,6 +98,19 @@ def test_a_program_that_was_there_before_is_not_run_again(tmp_path):
     assert len(scorer.ran) == 1 and len(state.population) == 1
     assert [p.twin for p in found] == [None] + [0] * 39
     assert {p.objective for p in found} == {1.5}
+
+
+def test_a_score_that_json_cannot_say_is_no_score(tmp_path):
+    class Odd(HereScorer):
+        def score(self, codes):
+            return (
+                Score(value, "x" * 5000) for value, _ in zip((float("nan"), float("inf"), 1.0) * 9, codes, strict=False)
+            )
+
+    run(tmp_path, toy_config(budget=10), scorer=Odd())
+    found = [p for p in programs(tmp_path) if p.key and p.twin is None]
+    assert [p.objective for p in found[:3]] == [None, None, 1.0]
+    assert found[0].reason == "an objective of nan" and len(found[2].reason) == 1000
 
 
 class Killed(BaseException):

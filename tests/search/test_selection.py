@@ -96,6 +96,7 @@ def test_what_makes_a_duplicate():
     alike = program(2, 1.0, key="b")
     assert set(kept([one], [twin, alike])) == {0, 2}
     assert kept([one], [twin, alike], duplicates="objective") == [0]
+    assert set(kept([one], [program(3, 1.000004), program(4, 1.00001)], duplicates="objective")) == {0, 4}
 
 
 def test_of_equal_programs_neither_old_nor_new_ones_are_kept():
