@@ -7,9 +7,11 @@ from pathlib import Path
 
 import no_sandbox
 import pytest
+import tiny_agent
 
 from esopt_jax.cli.ahd_search import add_search_parser, run_search_command
 from esopt_jax.errors import EsoptError
+from esopt_jax.models.load import load_model
 from esopt_jax.search.config import load_ahd_config, to_yaml
 from esopt_jax.search.scripted import BODIES
 from esopt_jax.search.settings import CYCLE, asked_for, generations
@@ -95,6 +97,33 @@ def test_workers_score_the_same(tmp_path):
         esopt_ahd_search(FILES[0].parent / "scripted.yaml", *words, "--run-dir", tmp_path / str(workers))
         found.append([row["objective"] for row in read(tmp_path / str(workers) / "programs.jsonl")])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("evolves", [False, True])
+def test_a_model_of_ours_by_its_path(tmp_path, evolves, capsys):
+    """A tiny model babbles: no program is valid, and everything around it works."""
+    model = tiny_agent.write_model(tmp_path / "model")
+    settings = {
+        "writer.backend": "model",
+        "writer.model": model,
+        "writer.max_tokens": 8,
+        "search.budget": 8,
+        "search.method": "sample",
+        "search.batch_size": 4,
+        "es.enabled": evolves,
+        "progress": "none",
+    }
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    out = tmp_path / "run"
+    assert esopt_ahd_search(FILES[0].parent / "scripted.yaml", *words, "--run-dir", out) == 0
+    assert "no valid program in 8 calls" in capsys.readouterr().out
+    assert len({row["text"] for row in read(out / "answers.jsonl")}) > 1
+    assert (out / "final").is_dir() == (out / "updates.jsonl").exists() == evolves
+    if evolves:
+        assert [row["norm"] for row in read(out / "updates.jsonl")] == [0.0, 0.0]
+        again, before = load_model(out / "final").params, load_model(model).params
+        assert all((again[path] == before[path]).all() for path in before)
+        assert esopt_ahd_search("--resume", out) == 0
 
 
 @pytest.mark.parametrize(
