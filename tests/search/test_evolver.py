@@ -213,6 +213,30 @@ def test_a_search_with_updates_goes_on_to_the_same_weights(tmp_path, model, desk
         assert read(folder / "updates.jsonl") == rows
 
 
+class DigitEvolver(ModelEvolver):
+    """The more digits the tiny model writes, the nearer the program is to what is wanted."""
+
+    def write(self, requests):
+        prompts = [dataclasses.replace(r, messages=({"role": "user", "content": "abc"},)) for r in requests]
+        values = [2.5 * sum(map(str.isdigit, reply.text)) / 8 for reply in super().write(prompts)]
+        return [Reply(f"def guess(scale):\n    return {value!r}") for value in values]
+
+
+def test_a_model_learns_and_its_control_does_not(tmp_path, model, desk):
+    losses = {}
+    for control in ("none", "shuffled_rewards"):
+        es = {"sigma": 0.1, "sigma_end": 0.05, "alpha": 0.06, "parents": 4, "seed": 1, "control": control}
+        config = config_of(es, method="sample", budget=16 * 60, batch_size=16)
+        evolver = DigitEvolver(model, desk, config.search, config.es, rows=4)
+        ways = {"brief": Guess(), "scorer": HereScorer(), "writer": evolver, "evolver": evolver}
+        search(config, tmp_path / control, **ways)
+        found = [p.objective for p in read_recorded(SearchFolder(tmp_path / control)).programs]
+        losses[control] = np.array(found).reshape(60, 16).mean(axis=1)
+    first, last = losses["none"][:5].mean(), losses["none"][-10:].mean()
+    assert last < first - 0.5
+    assert losses["shuffled_rewards"][-10:].mean() > last + 0.4
+
+
 def test_other_weights_than_those_recorded_are_told(tmp_path, model, desk, caplog):
     settings = {"budget": 60, "population_size": 6}
     evolver = letters(model, desk, **settings)
