@@ -7,6 +7,7 @@ import pytest
 from run_here import NoSandbox
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.search.tasks.aco_cvrp import colony_lengths
 from esopt_jax.search.tasks.evaluate import evaluate
 from esopt_jax.search.tasks.instances import read_array
 from esopt_jax.search.tasks.published import as_published
@@ -92,6 +93,17 @@ def test_the_published_final_evaluator_of_routes_counts_nan_as_nothing():
     with np.errstate():
         assert "not all finite in float64" in evaluate(as_published(task, "train"), code, inputs, NoSandbox()).reason
         assert evaluate(as_published(task, "test"), code, inputs, NoSandbox()).valid
+
+
+def test_published_rules_lift_the_heuristics_of_routes_and_search_in_float64():
+    task, inputs = small("aco_cvrp")
+    faint = {"heuristics": 1e-9 * np.random.default_rng(0).random((4, 21, 21))}
+    published = as_published(task, "train").objectives(inputs, faint)
+    lifted = {"heuristics": faint["heuristics"] + 1e-9}
+    np.testing.assert_array_equal(published, colony_lengths(inputs, lifted, dtype=np.float64))
+    assert (published != colony_lengths(inputs, faint, dtype=np.float64)).any()
+    final = as_published(task, "test").objectives(inputs, faint)
+    np.testing.assert_array_equal(final, colony_lengths(inputs, lifted, dtype=np.float32))
 
 
 @pytest.mark.parametrize("name", ["construct_tsp", "construct_kp"])

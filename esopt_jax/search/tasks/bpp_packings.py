@@ -1,4 +1,4 @@
-"""Bins filled item by item along a heuristic, many random packings of all instances at once."""
+"""Bins filled item by item along a heuristic, many random packings of an instance at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def fewest_bins(
         capacity: `[]`; at least the largest demand.
         packings: Tries per instance.
     """
-    keys = colony_keys(seeds)
-    return jax.vmap(partial(_fewest, packings=packings), (0, 0, 0, None))(keys, attraction, demands, capacity)
+    fewest = partial(_fewest, capacity=capacity, packings=packings)
+    # One instance at a time: its 200 packings fill the machine, and more of them no longer fit into its caches.
+    bins: jax.Array = jax.lax.map(lambda instance: fewest(*instance), (colony_keys(seeds), attraction, demands))
+    return bins
 
 
 def _fewest(
-    key: jax.Array, attraction: jax.Array, demands: jax.Array, capacity: jax.Array, *, packings: int
+    key: jax.Array, attraction: jax.Array, demands: jax.Array, *, capacity: jax.Array, packings: int
 ) -> jax.Array:
     count = len(demands)
     draws = colony_draws(key, jnp.array(0), (packings, count), attraction.dtype)

@@ -90,7 +90,7 @@ def _serve(draws: jax.Array, attraction: jax.Array, demands: jax.Array, capacity
     every = jax.vmap(jax.vmap(one, (0, 0, 0, 0, 0, None)))
 
     def unserved(walk: _Walk) -> jax.Array:
-        return walk.free.any()
+        return walk.free.any() & (walk.turn < len(draws))
 
     def step(walk: _Walk) -> _Walk:
         weights = attraction[of_instance, walk.here]
