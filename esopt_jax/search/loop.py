@@ -18,13 +18,13 @@ from esopt_jax.search.config import AhdConfig, WriterConfig
 from esopt_jax.search.learning import Evolver
 from esopt_jax.search.program import Program, to_row
 from esopt_jax.search.prompts import Brief, function_name, write_prompt
-from esopt_jax.search.run_files import answer_row
+from esopt_jax.search.run_files import answer_row, write_best
 from esopt_jax.search.scorer import Score, Scorer
 from esopt_jax.search.session import At, Session, conclude, open_session
 from esopt_jax.search.state import Round, SearchState, absorb, next_round
 from esopt_jax.search.syntax import syntax_key
 from esopt_jax.search.writer import Reply, Request, Writer
-from esopt_jax.training.jsonl import encode, write_text
+from esopt_jax.training.jsonl import encode
 
 
 def search(
@@ -89,7 +89,7 @@ def _play(session: Session, asked: Round) -> None:
         session.lessons.learn(before, (*before.written, *programs))
         session.passing("learnt")
     if session.state.best is not None and session.state.best is not before.best:
-        write_text(session.folder.best, best_source(session.state.best))
+        write_best(session.folder, session.state.best)
     session.report(session.state)
 
 
@@ -191,9 +191,3 @@ def _program(asked: Round, index: int, answer: Answer, key: str, score: Score, t
         member=slot.member,
         seconds=score.seconds,
     )
-
-
-def best_source(best: Program) -> str:
-    """The best program as a file."""
-    head = f"# call {best.call}, operator {best.operator}, objective {best.objective!r}\n# {best.idea}".rstrip("# \n")
-    return f"{head}\n{best.code}"

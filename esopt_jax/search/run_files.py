@@ -22,7 +22,7 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.search.program import Direction, Program, from_row
 from esopt_jax.search.state import SearchState
 from esopt_jax.search.writer import Reply
-from esopt_jax.training.jsonl import read_lines
+from esopt_jax.training.jsonl import read_lines, write_text
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class SearchFolder:
     def config(self) -> Path:
         """The resolved config."""
         return self.path / "config.yaml"
+
+    @property
+    def env(self) -> Path:
+        """Versions, devices and flags."""
+        return self.path / "env.json"
 
     @property
     def programs(self) -> Path:
@@ -174,3 +179,9 @@ def population_rows(states: Iterable[SearchState]) -> list[dict[str, Any]]:
             )
         before = state
     return rows
+
+
+def write_best(folder: SearchFolder, best: Program) -> None:
+    """Replace `best.py` by the best program, under a comment that says what it is."""
+    head = f"# call {best.call}, operator {best.operator}, objective {best.objective!r}\n# {best.idea}".rstrip("# \n")
+    write_text(folder.best, f"{head}\n{best.code}")

@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from esopt_jax.config import Config, ESConfig, ModelConfig
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.config import AhdConfig, to_yaml
 from esopt_jax.search.learning import Evolver, Lessons, finished_batches
 from esopt_jax.search.program import Program
 from esopt_jax.search.prompts import Brief
 from esopt_jax.search.report import Report, progress
-from esopt_jax.search.run_files import Recorded, SearchFolder, curve_csv, population_rows, read_recorded
+from esopt_jax.search.run_files import Recorded, SearchFolder, curve_csv, population_rows, read_recorded, write_best
 from esopt_jax.search.scorer import Scorer
 from esopt_jax.search.state import SearchState, replay
 from esopt_jax.search.writer import Reply, Writer
 from esopt_jax.training.jsonl import JsonlWriter, encode, write_json, write_text
 from esopt_jax.training.lock import run_lock
+from esopt_jax.training.platform_record import platform_record
 from esopt_jax.training.run_folder import check_run_dir
 from esopt_jax.training.signals import StopRequest
 from esopt_jax.training.stopping import stops
@@ -77,6 +79,8 @@ def open_session(
         EsoptError: the folder cannot be used, or does not hold what its config asks for.
     """
     folder, started = SearchFolder(path), time.perf_counter()
+    if config.es.enabled != (evolver is not None):
+        raise EsoptError(f"es.enabled is {config.es.enabled}; an evolver is given if and only if it is true")
     if resume:
         if not folder.config.is_file():
             raise EsoptError(f"{str(path)!r} holds no search: it has no {folder.config.name}")
@@ -88,6 +92,7 @@ def open_session(
         if not resume:
             check_run_dir(path)  # again, now that nobody else can take it
             write_text(folder.config, to_yaml(config))
+            write_json(folder.env, _platform(config))
         recorded = read_recorded(folder) if resume else Recorded()
         replayed = list(replay(config.search, recorded.programs, direction=scorer.direction, es=config.es))
         state, here = replayed[-1]
@@ -119,6 +124,12 @@ def open_session(
         )
 
 
+def _platform(config: AhdConfig) -> dict[str, Any]:
+    """What the search runs on, told as of a training run."""
+    model = ModelConfig(path=config.writer.model, dtype=config.writer.dtype)
+    return platform_record(Config(model=model, es=ESConfig(master=config.es.master)))
+
+
 def _appending(path: Path, keep: int) -> JsonlWriter:
     return JsonlWriter(path, keep=keep if path.exists() else None)
 
@@ -131,6 +142,8 @@ def conclude(session: Session, status: str) -> None:
     states = (state for state, _ in replay(at.search, session.recorded, direction=direction, es=at.es))
     write_text(session.folder.populations, "".join(encode(row) + "\n" for row in population_rows(states)))
     recorded, state = session.recorded, session.state
+    if state.best is not None:
+        write_best(session.folder, state.best)
     write_json(
         session.folder.summary,
         {

@@ -20,10 +20,12 @@ from esopt_jax.search.tasks.published import as_published
 from esopt_jax.search.tasks.registry import find_task
 from esopt_jax.search.tasks.task import Task
 from esopt_jax.search.writer import Writer
+from esopt_jax.training.run_folder import check_run_dir
 
 
 def run_search(config: AhdConfig, run_dir: str | Path) -> SearchState:
     """A new search in a new or empty folder; raises as `loop.search`."""
+    check_run_dir(Path(run_dir))  # before a model is read
     return _search(config, Path(run_dir), resume=False)
 
 

@@ -44,7 +44,7 @@ class TaskScorer:
         try:
             yield from pool.map(one, codes)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for a program
 
     def _one(self, code: str, sandbox: Sandbox) -> Score:
         evaluation = evaluate(self._task, code, self._inputs, sandbox)

@@ -60,6 +60,7 @@ def test_what_is_recorded(tmp_path):
     assert (summary["status"], summary["calls"]) == ("finished", 100)
     assert summary["invalid"] == sum(not p.valid for p in found) > 0
     assert summary["best_objective"] == min(p.objective for p in found if p.valid) == state.best.objective
+    assert read_json(tmp_path / "env.json")["versions"]["numpy"]
     best = (tmp_path / "best.py").read_text()
     assert state.best.code in best
     assert next(iter(HereScorer().score([best]))).objective == state.best.objective
@@ -236,6 +237,8 @@ def test_folders_that_cannot_be_used(tmp_path):
         run(tmp_path / "nothing", toy_config(budget=20), resume=True)
     with pytest.raises(EsoptError, match="not what the config asks for"):
         run(tmp_path / "done", toy_config(budget=20, seed=5), resume=True)
+    with pytest.raises(EsoptError, match="an evolver is given if and only if"):
+        run(tmp_path / "new", toy_config(budget=20), evolver=toy_writer())
     text = (tmp_path / "done" / "programs.jsonl").read_text().splitlines()
     (tmp_path / "done" / "programs.jsonl").write_text("\n".join([*text[:4], '{"call": 4}', *text[5:]]) + "\n")
     with pytest.raises(EsoptError, match=r"programs.jsonl, line 5: .* missing"):
