@@ -142,6 +142,7 @@ class Step(NamedTuple):
     """What `Environment.step` returns; a plain 5-tuple is accepted.
 
     `observation` is None when `done`. `info["invalid"]` marks an action that the environment rejected.
+    `info["board"]`, lines of text or a list of them, is drawn by `esopt view`.
     """
 
     state: Any

@@ -30,6 +30,7 @@ COMMANDS = {
     "ahd": "ahd",
     "plot": "plot",
     "watch": "watch",
+    "view": "view",
     "play": "play",
     "doctor": "doctor",
 }
@@ -44,6 +45,7 @@ start here:
   esopt train --resume DIR                   go on with a run that was stopped or killed
   esopt eval DIR                             score what a run has learnt on held-out tasks
   esopt play DIR                             watch one episode
+  esopt view DIR                             write a run as a web page to click through
   esopt export DIR --out FOLDER              write the tuned model for transformers and vLLM
 
 exit codes: 0 done, 2 bad input, 3 stopped with what it had kept, 130 interrupted"""

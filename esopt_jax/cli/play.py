@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from esopt_jax.cli.train import add_set_option
-from esopt_jax.config_reader import load_config
 from esopt_jax.errors import EsoptError, did_you_mean
 
 if TYPE_CHECKING:
     from esopt_jax.reporting.episode import Decode
-    from esopt_jax.rollouts.chat import Chat
     from esopt_jax.rollouts.population import Case
     from esopt_jax.types import Task, Trajectory
 
@@ -78,7 +76,7 @@ def _played(args: argparse.Namespace) -> tuple[Trajectory, Decode]:
             seed=args.seed,
             sampling=make_sampling(source.config.rollout),
         )
-        return episode, _reader(session.stage.chat)
+        return episode, session.stage.chat.decode
 
 
 def _case(tasks: Sequence[Task], wanted: str | None, split: str, seed: int) -> Case:
@@ -97,35 +95,14 @@ def _case(tasks: Sequence[Task], wanted: str | None, split: str, seed: int) -> C
 
 
 def _recorded(path: Path, index: int) -> tuple[Trajectory, Decode | None]:
+    from esopt_jax.reporting.decoder import run_decoder
     from esopt_jax.rollouts.trajectory import read_trajectories
 
     number = -1
     for number, episode in enumerate(read_trajectories(path)):
         if number == index:
-            return episode, _decode_beside(path)
+            return episode, run_decoder(path.resolve().parents[1])
     raise EsoptError(f"--index is {index}, but {str(path)!r} holds {number + 1} episodes, counted from 0")
-
-
-def _decode_beside(path: Path) -> Decode | None:
-    """The tokenizer of the run that the file lies in, if it can still be had."""
-    from esopt_jax.models.load import resolve_folder
-    from esopt_jax.rollouts.chat import load_chat
-
-    run_dir = path.resolve().parents[1]
-    reason = f"{str(path)!r} lies in no run folder"
-    for folder in (run_dir / "final", None):
-        try:
-            folder = folder or resolve_folder(load_config(run_dir / "config.yaml").model.path)
-            return _reader(load_chat(folder, thinking=False))
-        except EsoptError as fault:
-            reason = str(fault)
-    log.warning("what the agent read stays hidden, for want of its tokenizer: %s", reason)
-    return None
-
-
-def _reader(chat: Chat) -> Decode:
-    """Decodes what the agent read, to the last token; `Chat.text` leaves out an end id, so one is added for that."""
-    return lambda ids: chat.text((*ids, chat.end_of_turn))
 
 
 def _print(episode: Trajectory, decode: Decode | None) -> None:

@@ -92,9 +92,14 @@ class Chat:
         text = self._texts.get(reply)
         if text is None:
             ids = reply[:-1] if reply and reply[-1] in self.stop_ids else reply
-            text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            text = self.decode(ids)
             self._texts[reply] = text
             self._cached += len(reply)
+        return text
+
+    def decode(self, ids: Ids) -> str:
+        """The text of any ids, special tokens included. Nothing is remembered."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
     def _learn(self, keys: set[Any]) -> dict[Any, Fault]:
