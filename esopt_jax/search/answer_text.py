@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from esopt_jax.search.syntax import MAX_CODE, defines, parse
+from esopt_jax.search.syntax import MAX_CODE, Unparsed, defines, parse
 
 MAX_IDEA = 500
 _MAX_STARTS, _MAX_ENDS = 20, 20
@@ -55,7 +55,7 @@ def read_answer(text: str | bytes, name: str) -> Answer:
         if (span := _code_span(lines, first, last, name)) is not None:
             return _found(lines, *span, name)
     tries = [(first, last) for first, last in blocks if _mentions(lines[first:last], name)]
-    whole = any(not isinstance(parse(_source(lines, *block)), str) for block in tries)
+    whole = any(not isinstance(parse(_source(lines, *block)), Unparsed) for block in tries)
     if not whole and (span := _code_span(lines, 0, len(lines), name)) is not None:
         return _found(lines, *span, name)
     if not tries and _mentions(lines, name):
@@ -64,10 +64,10 @@ def read_answer(text: str | bytes, name: str) -> Answer:
     if not tries:
         return Answer(_idea(lines, ""), "", f"the answer has no function {name}")
     first, last = tries[-1]
-    code = _source(lines, first, last)[:MAX_CODE]
+    code = _source(lines, first, last)
     tree = parse(code)
-    problem = tree if isinstance(tree, str) else f"the code does not define {name} at its top level"
-    return Answer(_idea(lines[:first], code), code, problem)
+    problem = str(tree) if isinstance(tree, Unparsed) else f"the code does not define {name} at its top level"
+    return Answer(_idea(lines[:first], code), code[:MAX_CODE], problem)
 
 
 def _clean(text: str | bytes) -> str:
@@ -103,17 +103,28 @@ def _code_span(lines: list[str], first: int, last: int, name: str) -> tuple[int,
     if not _mentions(lines[first:last], name):
         return None
     begins = [i for i in range(first + 1, last) if _BEGINS.match(lines[i].lstrip())]
-    starts = [first, *begins[:_MAX_STARTS]]
-    for start in starts:
+    for start in [first, *begins[:_MAX_STARTS]]:
         margin = len(lines[start]) - len(lines[start].lstrip()) if start > first else 0
-        ends = [i for i in range(start + 1, last) if lines[i].strip() and not lines[i][margin : margin + 1].isspace()]
-        for end in [last, *reversed(ends[-_MAX_ENDS:])]:
+        end = last
+        for _ in range(_MAX_ENDS):
             tree = parse(_source(lines, start, end))
-            if not isinstance(tree, str) and defines(tree, name):
-                return start, end
-            if not isinstance(tree, str) and (start, end) == (first, last):
-                return None  # it is all code: what is further in belongs to something else
+            if not isinstance(tree, Unparsed):
+                if defines(tree, name):
+                    return start, end
+                if (start, end) == (first, last):
+                    return None  # it is all code: what is further in belongs to something else
+                break
+            blank = next((i for i in range(start, end) if lines[i].strip()), end) - start  # `_source` begins after them
+            fault = start + blank + tree.line - 1  # the line that is no code
+            ends = [i for i in range(start + 1, min(fault + 1, end)) if _at_margin(lines[i], margin)]
+            if not tree.line or not ends:
+                break
+            end = ends[-1]
     return None
+
+
+def _at_margin(line: str, margin: int) -> bool:
+    return bool(line.strip()) and not line[margin : margin + 1].isspace()
 
 
 def _mentions(lines: list[str], name: str) -> bool:
@@ -147,6 +158,8 @@ def _tries(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
             return True
+        case ast.Expr(value=ast.Name()):  # a word on a line of its own
+            return True
         case ast.Expr():
             return not called.isdisjoint((name, "print"))
         case ast.Assign() | ast.AnnAssign() | ast.Assert() | ast.For():
@@ -166,7 +179,7 @@ def _idea(lines: list[str], code: str) -> str:
         found = paragraphs[-1] if paragraphs else ""
     else:
         tree = parse(code)
-        found = "" if isinstance(tree, str) else _docstring(tree)
+        found = "" if isinstance(tree, Unparsed) else _docstring(tree)
     return " ".join(found.split()).strip("* ")[:MAX_IDEA]
 
 

@@ -20,18 +20,30 @@ _FAULTS = (SyntaxError, ValueError, RecursionError, MemoryError)
 """All that the parser says no with; `ValueError` for null bytes and endless integers."""
 
 
-def parse(code: str) -> ast.Module | str:
+class Unparsed(str):
+    """Why code does not parse; `line` is where, from 1, or 0 if that is nowhere."""
+
+    line: int
+
+    def __new__(cls, text: str, line: int = 0) -> Unparsed:
+        """The reason `text`."""
+        made = super().__new__(cls, text)
+        made.line = line
+        return made
+
+
+def parse(code: str) -> ast.Module | Unparsed:
     """The tree of some code, or why there is none."""
     if len(code) > MAX_CODE:
-        return f"{len(code)} characters of code; at most {MAX_CODE} are read"
+        return Unparsed(f"{len(code)} characters of code; at most {MAX_CODE} are read")
     try:
         with warnings.catch_warnings():  # '\d' in a text is the author's matter
             warnings.simplefilter("ignore")
             return ast.parse(code)
     except SyntaxError as fault:
-        return f"syntax error in line {fault.lineno}: {fault.msg}"
+        return Unparsed(f"syntax error in line {fault.lineno}: {fault.msg}", fault.lineno or 0)
     except _FAULTS as fault:
-        return f"unreadable code: {type(fault).__name__}"
+        return Unparsed(f"unreadable code: {type(fault).__name__}")
 
 
 def syntax_key(code: str) -> str:
