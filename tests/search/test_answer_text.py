@@ -41,7 +41,6 @@ IDEA = "take the {largest} ratio"
         f"```python\ndef pick(x, y):\n    return 0\n```\nNo:\nIdea: {IDEA}\n```python\n{CODE}```\n```\nprint(1)\n```",
         f"Idea: {IDEA}\n```python\n{CODE}\nUse it well.\n```",
         f"Idea: {IDEA}\n{CODE}\n" + "This takes the largest (of all.\n" * 200,
-        f"Idea: {IDEA}\n```\n" + "\n" * 30 + f"{CODE}\nUse it well.\n```",
         f"Idea: {IDEA}\n{CODE}\nEnjoy\nor not, {{as you like\n- one\n- two: 'three\n",
         f"Idea: {IDEA}\n```text\nnot code\n```\n```python\n{CODE}```",
         f"Idea: {IDEA}\n```python\nimport nothing\n```python\n{CODE}```",
@@ -122,6 +121,11 @@ def pick(x):
 
 LATER = 2; print(LATER)
 """
+
+
+def test_a_constant_below_blank_lines_is_kept():
+    answer = read_answer("```python\n\n\n\nTABLE = 3\n\ndef pick(x):\n    return TABLE\nUse it well.\n```", "pick")
+    assert answer.code == "TABLE = 3\n\ndef pick(x):\n    return TABLE\n"
 
 
 def test_what_the_function_needs_is_kept():
