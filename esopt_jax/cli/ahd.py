@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 
 from esopt_jax.errors import EsoptError
@@ -27,7 +28,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     tasks = actions.add_parser(
-        "tasks", help="list the tasks", description="List the tasks: what a program must define."
+        "tasks",
+        help="list the tasks",
+        description="List the tasks: what a program must define. The first size of a split is its default.",
     )
     tasks.add_argument("--json", action="store_true", help="print one JSON object")
     score = actions.add_parser("score", help="what is a program worth?", description=_SCORE)
@@ -58,7 +61,9 @@ def _list(args: argparse.Namespace) -> int:
         return 0
     for task in TASKS.values():
         sizes = "; ".join(f"{split} {', '.join(map(str, task.sizes[split]))}" for split in task.sizes)
-        print(f"{task.name:<14} {task.direction}  {task.signature}\n{'':<14}      sizes: {sizes}")
+        print(f"{task.name}: {'smaller' if task.direction == 'min' else 'larger'} is better; sizes: {sizes}")
+        print(f"  {task.signature}")
+        print(textwrap.fill(task.description, 110, initial_indent=" " * 6, subsequent_indent=" " * 6), end="\n\n")
     return 0
 
 

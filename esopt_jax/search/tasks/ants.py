@@ -33,7 +33,8 @@ def choose(uniform: jax.Array, weights: jax.Array, allowed: jax.Array) -> jax.Ar
     """
     count = weights.shape[-1]
     # A product with a triangle is the running sum; XLA's own is slower on a CPU, and so is its argmax.
-    running = jnp.where(allowed, weights, 0) @ jnp.triu(jnp.ones((count, count), weights.dtype))
+    triangle = jnp.triu(jnp.ones((count, count), weights.dtype))
+    running = jnp.matmul(jnp.where(allowed, weights, 0), triangle, precision="highest")
     place = jnp.arange(count, dtype=jnp.int32)
     rank = jnp.where(running > uniform * running[-1], 2 * count - place, place)
     best = jnp.where(allowed, rank, -1).max()

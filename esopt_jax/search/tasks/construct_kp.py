@@ -91,8 +91,8 @@ CONSTRUCT_KP = Task(
     name="construct_kp",
     signature="def select_next_item(remaining_capacity, weights, values):",
     description=(
-        "Choose the item to pack next, so that the total value is large. weights and values hold the items not yet "
-        "packed. Return the index of one that fits in remaining_capacity."
+        "Choose the item to pack next, so that the total value is large. weights and values are arrays of the items "
+        "not yet packed. Return the index, in these arrays, of one whose weight is at most remaining_capacity."
     ),
     direction="max",
     sizes={"train": (100,), "val": (100, 50, 200), "test": (100, 50, 200)},

@@ -89,8 +89,9 @@ CONSTRUCT_TSP = Task(
     name="construct_tsp",
     signature="def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):",
     description=(
-        "Choose the city to go to next, so that the closed tour through all cities is short. unvisited_nodes holds "
-        "the nearest cities not yet visited, nearest first; distance_matrix is an (n, n) array. Return one of them."
+        "Choose the city to go to after current_node, so that the closed tour through all cities, which began in "
+        "destination_node and ends there, is short. unvisited_nodes is an array of the (at most 50) nearest cities not "
+        "yet visited, nearest first; distance_matrix is an (n, n) array. Return one of unvisited_nodes."
     ),
     direction="min",
     sizes={"train": (50,), "val": (50, 20, 100, 200), "test": (50, 20, 100, 200)},
