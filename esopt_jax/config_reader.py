@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from esopt_jax.config import Config
 from esopt_jax.config_problems import problems
 from esopt_jax.config_values import coerce, one_line, parse_yaml, shown
 from esopt_jax.errors import EsoptError, did_you_mean
 
+T = TypeVar("T")
 PRESETS = Path(__file__).parent / "presets"
 
 
@@ -31,6 +32,17 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         3
     """
     path = _find(source)
+    tree = read_tree(path, overrides)
+    tree.setdefault("preset", path.stem)
+    return from_dict(tree)
+
+
+def read_tree(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The mapping in a YAML file, with `section.key=value` overrides applied; of any schema.
+
+    Raises:
+        EsoptError: an unreadable file, one that holds no mapping, or an override of another form.
+    """
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as fault:
@@ -39,10 +51,9 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(tree, dict):
         fix = "it must hold a mapping such as 'es: {sigma: 0.01}'"
         raise EsoptError(one_line(f"{path} holds {type(tree).__name__}; {fix}"))
-    tree.setdefault("preset", path.stem)
     for override in overrides:
         _apply_override(tree, override)
-    return from_dict(tree)
+    return tree
 
 
 def preset_names() -> list[str]:
@@ -96,13 +107,22 @@ def from_dict(tree: Mapping[str, Any]) -> Config:
     Raises:
         EsoptError: with every problem of the mapping in one message.
     """
+    return build(Config, tree, problems)
+
+
+def build(kind: type[T], tree: Mapping[str, Any], problems: Callable[[T], list[str]]) -> T:
+    """A validated config of the frozen dataclass `kind` from a nested mapping; missing keys take their defaults.
+
+    Raises:
+        EsoptError: with every unknown key and wrong type in one message, or else everything that `problems` finds.
+    """
     found: list[str] = []
-    config = _build(Config, tree, "", found)
+    config = _build(kind, tree, "", found)
     if not found:
         found = problems(config)
     if found:
         raise EsoptError(one_line("; ".join(found)))
-    assert isinstance(config, Config)
+    assert isinstance(config, kind)
     return config
 
 

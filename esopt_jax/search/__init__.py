@@ -1,1 +1,1 @@
-"""Programs that are searched for: tasks that score them."""
+"""Programs that are searched for: tasks that score them, writers, and the search itself."""
