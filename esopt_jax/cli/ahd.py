@@ -1,4 +1,4 @@
-"""`esopt ahd`: programs that solve a task well, scored."""
+"""`esopt ahd`: programs that solve a task well, scored and searched for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import textwrap
 from pathlib import Path
 
+from esopt_jax.cli.ahd_search import add_plot_parser, add_search_parser, run_plot_command, run_search_command
 from esopt_jax.errors import EsoptError
 
 _SCORE = """\
@@ -23,8 +24,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "ahd",
-        help="score a program that solves a task; list the tasks",
-        description="Automatic heuristic design: see `esopt ahd tasks` and `esopt ahd score -h`.",
+        help="search for programs that solve a task; score one; list the tasks",
+        description="Automatic heuristic design; see `esopt ahd tasks`, and the -h of `score` and `search`.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     tasks = actions.add_parser(
@@ -45,11 +46,14 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--cpu-s", type=float, default=30.0, metavar="S", help="CPU seconds of a run (default: %(default)g)"
     )
     score.add_argument("--unsafe", action="store_true", help="run the program without the sandbox")
+    add_search_parser(actions)
+    add_plot_parser(actions)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List or score."""
-    return _list(args) if args.action == "tasks" else _score(args)
+    """What the action says."""
+    actions = {"tasks": _list, "score": _score, "search": run_search_command, "plot": run_plot_command}
+    return actions[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> int:
