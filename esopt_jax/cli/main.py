@@ -32,6 +32,7 @@ COMMANDS = {
     "watch": "watch",
     "view": "view",
     "play": "play",
+    "profile": "profile",
     "doctor": "doctor",
 }
 """Subcommand -> module of `esopt_jax.cli`, each with `add_parser(commands)` and `run(args) -> int`."""

@@ -15,12 +15,13 @@ reward.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from esopt_jax.errors import EsoptError
+from esopt_jax.rollouts.clock import Clock
 from esopt_jax.rollouts.seats import Episode, Ids, Queues, Seat
 from esopt_jax.rollouts.workers import Fault
 from esopt_jax.types import Environment, Message, Trajectory
@@ -114,6 +115,7 @@ def play(
     chat: Chat,
     pool: Pool,
     limits: Limits,
+    clock: Clock | None = None,
     patience: float = 1.0,
     generation: int = 0,
 ) -> list[list[Trajectory]]:
@@ -127,6 +129,7 @@ def play(
         chat: renders and decodes.
         pool: runs host calls; a `Fault` from it ends the episode as an error.
         limits: of turns and of tokens.
+        clock: counts the time in which there is nothing to do but wait for the environment.
         patience: share of the rows in play that must be ready before any of them begins.
         generation: for the record.
 
@@ -138,6 +141,7 @@ def play(
             episode the same is an error of that episode.
     """
     queues, seats = Queues(lanes, width), dict[int, Seat]()
+    clock = Clock() if clock is None else clock
     success_at = float(getattr(environment, "success_at", 1.0))
     try:
         while True:
@@ -148,7 +152,9 @@ def play(
                 policy.turn_to(turned)
             pool.submit({row: seats[row].call(environment) for row in taken})
             writing = any(seat.phase == "writing" for seat in seats.values())
-            for row, result in _answers(pool, seats, patience, wait=not writing):
+            with nullcontext() if writing else clock("environment"):
+                answers = _answers(pool, seats, patience, wait=not writing)
+            for row, result in answers.items():
                 seats[row].hear(result, max_turns=limits.max_turns, success_at=success_at, stop_ids=chat.stop_ids)
             _prepare([s for s in seats.values() if s.phase == "answered" and s.outcome is None], chat, limits)
             if ended := [row for row, seat in seats.items() if seat.outcome is not None]:
@@ -169,14 +175,14 @@ def play(
         pool.discard()
 
 
-def _answers(pool: Pool, seats: Mapping[int, Seat], patience: float, *, wait: bool) -> Iterable[tuple[Any, Any]]:
+def _answers(pool: Pool, seats: Mapping[int, Seat], patience: float, *, wait: bool) -> dict[Any, Any]:
     """What the environment has answered; with `wait`, as much as it takes for enough rows to be ready."""
     found = pool.collect(wait=wait)
     ready = sum(seat.phase == "ready" for seat in seats.values())
     asked = sum(seat.phase == "environment" for seat in seats.values())
     while wait and len(found) < asked and ready + len(found) < patience * len(seats):
         found |= pool.collect()
-    return found.items()
+    return found
 
 
 def _starts(seats: Mapping[int, Seat]) -> list[Start]:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from esopt_jax.core.views import with_member
+from esopt_jax.rollouts.clock import Clock
 from esopt_jax.rollouts.decode import Segment
 from esopt_jax.rollouts.driver import Start
 from esopt_jax.rollouts.engine import Engine, by_member
@@ -40,6 +41,7 @@ class DevicePolicy:
         generation: int,
         batched: bool,
         make: Make | None = None,
+        clock: Clock | None = None,
     ):
         """Rows that nobody plays yet.
 
@@ -53,22 +55,27 @@ class DevicePolicy:
             generation: folded into the keys.
             batched: whether the views have member axes.
             make: `make(group, members)` makes the view of a group's members; None where members never change.
+            clock: counts the time of what it does, if anybody asks.
         """
         self._engine, self._views, self._sampling = engine, views, sampling
         self._shape, self._batched, self._make = shape, batched, make
         self._root = (np.uint32(seed), np.int32(generation))
         self._slots = Slots(*np.zeros((4, math.prod(shape)), np.int32))
         self._writing: set[int] = set()
+        self._written = np.zeros(math.prod(shape), np.int64)
+        self._clock = Clock() if clock is None else clock
         own = (shape[0] // len(engine.groups), shape[1])
         self._states = engine.each(lambda _: engine.new(own, sampling.flags.penalties))
 
     def turn_to(self, members: Sequence[tuple[int, int]]) -> None:
         """Put other members into lanes."""
         lanes = self._shape[0] // len(self._engine.groups)
-        for group in range(len(self._engine.groups)):
-            turned = {lane % lanes: member for lane, member in members if lane // lanes == group}
-            if turned:
-                self._turn_group(group, turned, lanes)
+        with self._clock("perturb"):
+            for group in range(len(self._engine.groups)):
+                turned = {lane % lanes: member for lane, member in members if lane // lanes == group}
+                if turned:
+                    self._turn_group(group, turned, lanes)
+            jax.block_until_ready(self._views)
 
     def _turn_group(self, group: int, turned: Mapping[int, int], lanes: int) -> None:
         assert self._make is not None, "this policy keeps its members"
@@ -98,15 +105,22 @@ class DevicePolicy:
         for slot, values in zip(jax.tree.leaves(self._slots), zip(*played, strict=True), strict=True):
             slot[rows] = values
         slots = jax.tree.map(lambda x: x.reshape(self._shape), self._slots)
-        self._engine.each(self._begin, by_group((segment, slots), len(self._engine.groups)))
+        with self._clock("prefill"):
+            self._engine.each(self._begin, by_group((segment, slots), len(self._engine.groups)))
+            jax.block_until_ready([state.last for state in self._states])
+        self._clock.read += int(lengths.sum())
         self._writing.update(rows.tolist())
+        self._written[rows] = 1
 
     def proceed(self) -> dict[int, Ids]:
         """Write on for a segment of tokens; the replies that have ended, by row."""
+        with self._clock("decode"):
+            found = self._engine.each(self._proceed)
         tokens, written, done = (
-            np.concatenate(part).reshape(math.prod(self._shape), -1)
-            for part in zip(*self._engine.each(self._proceed), strict=True)
+            np.concatenate(part).reshape(math.prod(self._shape), -1) for part in zip(*found, strict=True)
         )
+        self._clock.wrote(np.where(self._written, written[:, 0] - self._written, 0))
+        self._written = np.where(done[:, 0], 0, written[:, 0])
         ended = [row for row in sorted(self._writing) if done[row]]
         self._writing.difference_update(ended)
         said = zip(ended, tokens[ended].tolist(), written[ended, 0].tolist(), strict=True)

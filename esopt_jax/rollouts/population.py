@@ -8,7 +8,8 @@ compiled program serves all. What a member plays does not depend on its lane, it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,9 @@ from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.views import Factored, Shared
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import MEMBER
+from esopt_jax.rollouts.bound import product_seconds
 from esopt_jax.rollouts.chat import Chat
+from esopt_jax.rollouts.clock import Clock
 from esopt_jax.rollouts.driver import Limits, Pool, play
 from esopt_jax.rollouts.engine import Engine, by_member
 from esopt_jax.rollouts.keys import environment_seeds
@@ -46,9 +49,10 @@ every row of the program, whether it begins or not."""
 
 @dataclass(frozen=True)
 class Stage:
-    """What does not change between rollouts: device programs, environment, chat, host threads and limits.
+    """What does not change between rollouts: device programs, environment, chat, host threads and limits; and a clock.
 
     `members_per_pass` are those of this process, `slots` the rows of each (0: one an episode), `patience` the driver's.
+    `products(view, shape)` times the matrix products of a step alone; None where devices share the work.
     `in_turn` says whether a member may take the place of one that has played while others still do; that takes room for
     its copy beside theirs, which only factors have. `views(seed, generation, members, master, sigma)` makes their view.
     """
@@ -64,6 +68,8 @@ class Stage:
     in_turn: bool
     patience: float
     views: Callable[..., View]
+    products: Callable[..., float] | None = None
+    clock: Clock = field(default_factory=Clock)
 
     def passes(self, members: Sequence[int]) -> list[Sequence[int]]:
         """The members that are played after each other in one call of the driver: all, or as many as are held."""
@@ -80,6 +86,7 @@ def make_stage(
     *,
     rollout: RolloutConfig,
     es: ESConfig,
+    clock: Clock | None = None,
 ) -> Stage:
     """The stage of a config. `es.members_per_pass` counts over the whole mesh, rounded up to fill it."""
     members, processes = es.members_per_pass or es.population_size, count()
@@ -96,6 +103,10 @@ def make_stage(
         in_turn=engine.mesh is None and (es.plan == "low_rank" or held == engine.shares),
         patience=IMPATIENT if rollout.segment else 1.0,
         views=_make_views(engine, model, es),
+        products=partial(product_seconds, specs=model.specs, dtype=engine.dtype)
+        if engine.mesh is None and engine.groups == (None,)
+        else None,
+        clock=Clock() if clock is None else clock,
     )
 
 
@@ -139,14 +150,18 @@ def rollout_population(
 
     for playing in stage.passes(own):
         seated = list(playing[:size]) + list(playing[-1:]) * (size - len(playing))
-        views = engine.each(view, by_group(np.array(seated, np.int32), len(engine.groups)))
+        with stage.clock("perturb"):
+            views = jax.block_until_ready(engine.each(view, by_group(np.array(seated, np.int32), len(engine.groups))))
+        shape = (size, min(stage.slots or width, width))
+        if stage.products is not None and stage.clock.product_s is None:
+            stage.clock.product_s = stage.products(views[0], shape)
         plays = [_seated(_plays(member, cases, stage.episodes_per_case), stage, seed, generation) for member in playing]
         lanes = [list(chain.from_iterable(plays[lane::size])) for lane in range(size)]
         played = _play(
             stage,
             views,
             lanes,
-            (size, min(stage.slots or width, width)),
+            shape,
             sampling=sampling,
             seed=seed,
             generation=generation,
@@ -224,7 +239,7 @@ def _play(
     stage: Stage, views: list[View], lanes: Sequence[Sequence[Episode]], shape: tuple[int, int], **kwargs: Any
 ) -> list[list[Trajectory]]:
     """Play lanes of episodes on a device batch of `shape`."""
-    policy = DevicePolicy(stage.engine, views, shape, **kwargs)
+    policy = DevicePolicy(stage.engine, views, shape, clock=stage.clock, **kwargs)
     return play(
         policy,
         stage.environment,
@@ -233,6 +248,7 @@ def _play(
         chat=stage.chat,
         pool=stage.pool,
         limits=stage.limits,
+        clock=stage.clock,
         patience=stage.patience,
         generation=kwargs["generation"],
     )

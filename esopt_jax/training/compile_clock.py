@@ -1,22 +1,50 @@
-"""Seconds spent compiling, as JAX itself reports them."""
+"""Seconds spent compiling, as JAX itself reports them: tracing, lowering, and XLA's part."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import jax
 
-# Lowering and backend compilation; tracing is left out, since nested traces report the same seconds twice.
-_EVENTS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
+_EVENTS = (
+    "/jax/core/compile/jaxpr_trace_duration",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    "/jax/core/compile/backend_compile_duration",
+)
 
 
-@dataclass
 class CompileClock:
-    """`seconds` grows while the clock runs."""
+    """`seconds` grows while the clock runs.
 
-    seconds: float = 0.0
+    An event comes at its end, with its duration; those inside it, traces within a trace, have come before. Each second
+    counts once: of a thread's intervals, one that holds others takes their place.
+    """
+
+    def __init__(self) -> None:
+        self._intervals: dict[int, list[tuple[float, float]]] = {}
+
+    @property
+    def seconds(self) -> float:
+        """So far, over all threads."""
+        return sum(duration for intervals in list(self._intervals.values()) for _, duration in list(intervals))
+
+    def add(self, duration: float, *, now: float) -> None:
+        """An event of this thread has ended `now`.
+
+        Example:
+            >>> clock = CompileClock()
+            >>> clock.add(1.0, now=2.0)
+            >>> clock.add(1.0, now=3.5)
+            >>> clock.add(3.0, now=4.0)
+            >>> clock.seconds
+            3.0
+        """
+        intervals = self._intervals.setdefault(threading.get_ident(), [])
+        inside = next((place for place, (began, _) in enumerate(intervals) if began >= now - duration), len(intervals))
+        intervals[inside:] = [(now - duration, duration)]
 
 
 @contextmanager
@@ -34,7 +62,7 @@ def compile_clock() -> Iterator[CompileClock]:
 
     def listen(event: str, seconds: float, **_: object) -> None:
         if event in _EVENTS:
-            clock.seconds += seconds
+            clock.add(seconds, now=time.perf_counter())
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import jax
 
 from esopt_jax.core.replay import Record
 from esopt_jax.rollouts.fitness import population_fitness
@@ -17,7 +12,8 @@ from esopt_jax.rollouts.population import rollout_population
 from esopt_jax.rollouts.sampler import make_sampling
 from esopt_jax.training.coefficients import coefficients, scheduled
 from esopt_jax.training.session import Session
-from esopt_jax.types import Master, Trajectory, View
+from esopt_jax.training.times import time_metrics
+from esopt_jax.types import Master, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +27,14 @@ class Generation:
         episodes: `[P][C * episodes_per_case]`.
         skipped: why there is no update, or None.
         rollout_s: seconds of perturbing and playing.
-        perturb_s: seconds of it spent on perturbing.
+        times: where they went (`metrics`).
     """
 
     record: Record
     episodes: list[list[Trajectory]]
     skipped: str | None
     rollout_s: float
-    perturb_s: float
+    times: dict[str, float | None]
 
 
 def play_generation(session: Session, master: Master, index: int) -> Generation:
@@ -51,9 +47,11 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
     sigma, alpha = scheduled(config.es, "sigma", index), scheduled(config.es, "alpha", index)
     cases = session.training_cases(index)
     started = time.perf_counter()
-    views = _Timed(session.stage.views)
+    clock = session.stage.clock
+    clock.restart()
+    compiled = clock.compiled()
     episodes = rollout_population(
-        dataclasses.replace(session.stage, views=views),
+        session.stage,
         master,
         cases,
         seed=config.es.seed,
@@ -63,6 +61,7 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
         sampling=make_sampling(config.rollout),
     )
     rollout_s = time.perf_counter() - started
+    times = time_metrics(clock, rollout_s - (clock.compiled() - compiled))
     scored = population_fitness(
         episodes,
         common_random_numbers=config.rollout.common_random_numbers,
@@ -78,18 +77,4 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
         excluded=scored.dropped,
         cases=tuple(case for case, _ in cases),
     )
-    return Generation(record, episodes, skipped, rollout_s=rollout_s, perturb_s=views.seconds)
-
-
-class _Timed:
-    """A function and the seconds spent until its results were there."""
-
-    def __init__(self, function: Callable[..., View]) -> None:
-        self._function = function
-        self.seconds = 0.0
-
-    def __call__(self, *args: Any) -> View:
-        started = time.perf_counter()
-        view = jax.block_until_ready(self._function(*args))
-        self.seconds += time.perf_counter() - started
-        return view
+    return Generation(record, episodes, skipped, rollout_s=rollout_s, times=times)

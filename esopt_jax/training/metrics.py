@@ -22,11 +22,17 @@ equal. A value that does not exist (a mean of nothing) is null.
     excluded_cases                columns of episodes dropped for all members because of them
     abandoned_workers             host threads given up so far, because a call of the environment hung
     tokens                        generated
+    tokens_read                   of prompts, each once for every time that it was read
     tokens_per_s                  of them, per second of `time/rollout_s`
     time/rollout_s                seconds of perturbing, replying and playing
-    time/perturb_s                seconds of it spent on perturbing
+    time/perturb_s                seconds of it spent on making members
+    time/prefill_s, time/decode_s on reading prompts, and on writing replies
+    time/environment_s            on waiting for the environment while there was nothing to write
+    time/host_s                   on everything else: tokens to text and back, rows, records
+    decode/idle_share             share of the rows' steps in which a row had ended or had no episode
+    decode/product_share          share of `time/decode_s` that the matrix products of its steps take alone (`bound`)
     time/update_s                 seconds of the update, the digest and writing both down
-    time/compile_s                seconds of the generation spent compiling
+    time/compile_s                seconds of the generation spent compiling; part of `time/rollout_s`, of no phase
     memory/host_peak_bytes        largest resident memory of the process so far
     memory/device_peak_bytes      the same of the first device, where it tells
     eval/solve_rate               of held-out tasks
@@ -75,7 +81,7 @@ def rollout_metrics(generation: Generation, *, abandoned: int) -> dict[str, Any]
             "abandoned_workers": abandoned,
             "tokens_per_s": episodes["tokens"] / generation.rollout_s,
             "time/rollout_s": generation.rollout_s,
-            "time/perturb_s": generation.perturb_s,
+            **generation.times,
         }
     )
 

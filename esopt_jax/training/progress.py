@@ -41,10 +41,14 @@ def plain_line(row: Mapping[str, Any], generations: int, elapsed_s: float, *, ea
         >>> row = {"generation": 9, "fitness/mean": 0.25, "fitness/best": 0.5, "sigma": 0.02, "tokens_per_s": 8123.4}
         >>> plain_line(row, 40, 20.0)
         'generation 10/40  fitness 0.250  best 0.500  sigma 0.02  8.1k tokens/s  ETA 0:01:00'
+        >>> row |= {"time/prefill_s": 1.2, "time/decode_s": 2.5, "time/rollout_s": 4.0, "time/update_s": 1.0}
+        >>> plain_line(row, 40, 20.0)[57:]
+        '8.1k tokens/s (decode 50 %, prefill 24 %)  ETA 0:01:00'
     """
     done = row["generation"] + 1
     eta = timedelta(seconds=round(elapsed_s / (done - earlier) * (generations - done)))
-    return f"generation {done}/{generations}  {_scores(row)}  sigma {row['sigma']:.3g}  {_speed(row)}  ETA {eta}"
+    speed = f"{_speed(row)}{_most(row)}"
+    return f"generation {done}/{generations}  {_scores(row)}  sigma {row['sigma']:.3g}  {speed}  ETA {eta}"
 
 
 def _scores(row: Mapping[str, Any]) -> str:
@@ -53,6 +57,17 @@ def _scores(row: Mapping[str, Any]) -> str:
 
 def _speed(row: Mapping[str, Any]) -> str:
     return f"{row['tokens_per_s'] / 1000:.1f}k tokens/s"
+
+
+def _most(row: Mapping[str, Any]) -> str:
+    """The two phases that took most of the generation's time."""
+    if "time/decode_s" not in row:
+        return ""
+    whole = row["time/rollout_s"] + row["time/update_s"]
+    phases = ("perturb", "prefill", "decode", "environment", "host", "compile", "update")
+    spent = {phase: row[f"time/{phase}_s"] / whole for phase in phases if f"time/{phase}_s" in row}
+    largest = sorted(spent, key=spent.__getitem__, reverse=True)[:2]
+    return f" ({', '.join(f'{phase} {spent[phase]:.0%}'.replace('%', ' %') for phase in largest)})"
 
 
 def _terminal() -> bool:

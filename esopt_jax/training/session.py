@@ -16,10 +16,12 @@ from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import Model
 from esopt_jax.models.sharding import make_mesh
 from esopt_jax.rollouts.chat import Chat, load_chat
+from esopt_jax.rollouts.clock import Clock
 from esopt_jax.rollouts.engine import make_engine
 from esopt_jax.rollouts.population import Case, Stage, make_stage
 from esopt_jax.rollouts.workers import Fault, StepPool
 from esopt_jax.training.cases import available, held_out_tasks, training_cases
+from esopt_jax.training.compile_clock import compile_clock
 from esopt_jax.training.restore import base_model
 from esopt_jax.types import Environment, Observation, Task
 
@@ -84,12 +86,16 @@ def open_session(config: Config, environment: Environment, model: Model) -> Iter
     engine = make_engine(model, chat, rollout=rollout, dtype=dtype, mesh=make_mesh(config.train.mesh))
     train_tasks, held_out = _tasks(environment, "train"), _held_out(config, _tasks(environment, "eval"))
     available(rollout.cases, "rollout.cases", train_tasks, "train")
-    with StepPool(workers=rollout.workers, timeout_s=rollout.step_timeout_s, retries=rollout.step_retries) as pool:
+    with (
+        StepPool(workers=rollout.workers, timeout_s=rollout.step_timeout_s, retries=rollout.step_retries) as pool,
+        compile_clock() as compiling,
+    ):
         _check_first_prompts(environment, (train_tasks[0], held_out[0][1]), chat, pool, rollout.max_prompt_tokens)
+        clock = Clock(compiled=lambda: compiling.seconds)
         yield Session(
             config=config,
             model=model,
-            stage=make_stage(engine, model, environment, chat, pool, rollout=rollout, es=config.es),
+            stage=make_stage(engine, model, environment, chat, pool, rollout=rollout, es=config.es, clock=clock),
             pool=pool,
             train_tasks=train_tasks,
             held_out=held_out,

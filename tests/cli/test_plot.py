@@ -87,3 +87,17 @@ def test_what_is_refused(runs, capsys, words, message):
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
     assert not list(runs.glob("**/*.png"))
+
+
+def test_times_are_stacked_and_are_those_of_the_metrics(runs, capsys, drawn):
+    rows = [{"generation": g, "time/decode_s": 1.0 + g, "time/prefill_s": 2.0, "time/update_s": 0.5} for g in range(3)]
+    rows.append({"generation": 0, "time/eval_s": 4.0})
+    (runs / "a" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["plot", "a", "--times"]) == 0
+    assert capsys.readouterr().out == "a/times.png\n"
+    (axes,) = drawn[0].axes
+    tops = [max(bar.get_y() + bar.get_height() for part in axes.containers for bar in (part[g],)) for g in range(3)]
+    np.testing.assert_allclose(tops, [7.5, 4.5, 5.5])
+    assert main(["plot", "b", "--times"]) == 2
+    assert "no generation that says where its time went" in capsys.readouterr().err
+    assert main(["plot", "a", "b", "--times"]) == 2

@@ -360,3 +360,31 @@ def test_programs_are_compiled_once_per_prompt_length_and_shape(world):
 def test_prompts_are_padded_to_few_lengths():
     assert sorted({padded_length(n, 1024) for n in range(1, 1025)}) == [32, 64, 128, 256, 512, 1024]
     assert all(n <= padded_length(n, 1000) <= 1000 for n in range(1, 1001))
+
+
+# --- where the time goes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", ["full", "low_rank"])
+@pytest.mark.parametrize("mode", ["fresh", "append"])
+def test_the_clock_counts_every_token_that_was_read_and_written(world, mode, plan):
+    stage = world.stage(Talk(mode), es=per_pass(2, plan), rollout=dataclasses.replace(ROLLOUT, slots=2))
+    tasks = stage.environment.tasks("train")
+    played = rollout_population(
+        stage,
+        world.master,
+        [(case, tasks[case]) for case in range(3)],
+        seed=SEED,
+        generation=4,
+        sigma=SIGMA,
+        members=range(6),
+        sampling=world.sampling,
+    )
+    turns = [(number, turn) for row in played for e in row for number, turn in enumerate(e.turns)]
+    continued = sum(mode == "append" and number > 0 for number, _ in turns)  # the last reply's last token is read again
+    clock = stage.clock
+    assert clock.read == sum(len(turn.prompt_ids) for _, turn in turns) + continued
+    assert clock.written == sum(len(turn.completion_ids) - 1 for _, turn in turns)
+    assert clock.written <= clock.row_steps and clock.row_steps == 4 * clock.steps
+    assert set(clock.seconds) == {"perturb", "prefill", "decode", "environment"} and min(clock.seconds.values()) > 0
+    assert 0 < clock.product_share < 1
