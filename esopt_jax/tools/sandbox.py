@@ -32,7 +32,15 @@ _SLACK_S = 30.0
 _SLACK_BYTES = 1 << 20
 _ATTEMPTS = 2
 _SMALLEST = {"cpu_s": 0.0, "wall_s": 0.0, "memory_bytes": 2**28, "output_bytes": 1, "file_bytes": 2**12, "processes": 1}
-_ECHO = "def run(program, inputs):\n    return {'answer': inputs['number'] + program.one}"
+_CHECK = """
+import mmap
+import numpy
+
+def run(program, inputs):
+    open(numpy.__file__).close()
+    return {"answer": inputs["number"] + program.one}
+"""
+"""Shows that what is not loaded yet can be: else every program that imports it would be invalid."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,8 @@ class Limits:
     """What one call may use.
 
     Attributes:
-        cpu_s: seconds of CPU time, of all its processes together. One process is stopped at the next whole second.
+        cpu_s: seconds of CPU time, of all its processes together. One that uses more is stopped within a
+            tenth more and two seconds.
         wall_s: seconds by the clock.
         memory_bytes: address space of each process; Python with NumPy and SciPy takes about 200 MB of it.
         output_bytes: what it returns, and what it prints.
@@ -188,7 +197,7 @@ class Sandbox:
         specs, payload = frames.pack_arrays({"number": 1})
         try:
             self._worker.receive(_SLACK_BYTES, time.monotonic() + _START_S)
-            answer = self._ask({"code": "one = 1", "runner": _ECHO, "arrays": specs}, payload)
+            answer = self._ask({"code": "one = 1", "runner": _CHECK, "arrays": specs}, payload)
         except (WorkerGoneError, WorkerLateError) as fault:
             raise EsoptError(self._fault("does not start")) from fault
         except BaseException:

@@ -24,8 +24,8 @@ BOOT = (
 )
 INSTALL = "`apt install bubblewrap`, or unsafe=True to run programs without protection"
 _INSIDE = "/sandboxed"
-_OWN_PROCESSES = 3
-"""Those of the sandbox in its user namespace, which count against the limit: bubblewrap, worker and supervisor."""
+_OWN_PROCESSES = 4
+"""Those of the sandbox in its user namespace, which count against the limit: bubblewrap and three more."""
 
 _PACKAGES = ("site-packages", "dist-packages")
 _UIDS = (1_000_000_000, 2_000_000_000)
@@ -88,9 +88,11 @@ def _files() -> list[str]:
             words += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             words += ["--ro-bind", folder, folder]
-    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     package = HERE.parent
     shown = python_folders()
+    for folder in (*_parents(shown), "/etc", "/dev", _INSIDE):  # bubblewrap makes them for root alone
+        words += ["--perms", "0755", "--dir", str(folder)]
+    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     hidden = [place for place in (package.parent, package) if place.name not in _PACKAGES]
     # Outer folders come first: what is mounted later lies on top, so a virtual environment inside a checkout is seen.
     for place in sorted([*shown, *hidden], key=lambda place: len(place.parts)):
@@ -117,6 +119,12 @@ def _outermost(places: Iterable[Path]) -> list[Path]:
         if not any(place.is_relative_to(outer) for outer in kept):
             kept.append(place)
     return kept[1:]
+
+
+def _parents(places: Iterable[Path]) -> list[Path]:
+    """Every folder on the way to these, outer ones first."""
+    found = {parent for place in places for parent in place.parents if parent.parts[1:]}
+    return sorted(found, key=lambda place: len(place.parts))
 
 
 def _slot_uid(slot: int) -> int:

@@ -1,10 +1,11 @@
 """The worker of a sandbox: it has NumPy loaded, and forks a process for every call.
 
-It runs inside bubblewrap, without the rest of the package: the standard library, NumPy and its neighbours here. Three
+It runs inside bubblewrap, without the rest of the package: the standard library, NumPy and its neighbours here. Four
 generations of processes: the worker reads calls and never sees a stranger's code; a supervisor, one per call, makes
-new namespaces and an empty /tmp, keeps the time and writes the reply; its child, the first process of a new process
-namespace, runs the program. When that child ends the kernel ends all that it started, wherever it hid, and with the
-namespaces go its files and its shared memory. The child holds two pipes, made for this call, and nothing else.
+new namespaces and an empty /tmp, keeps the time and writes the reply; the first process of the new process namespace
+counts what the others use, and nobody in there can kill it; its child runs the program. When the first process ends
+the kernel ends all others, wherever they hid, and with the namespaces go their files and their shared memory. The
+child holds two pipes, made for this call, and nothing else.
 """
 
 from __future__ import annotations
@@ -91,22 +92,28 @@ def _supervise(
     header: Mapping[str, Any], payload: bytes, folder: str, config: Mapping[str, Any]
 ) -> tuple[dict[str, Any], bytes]:
     """Run the program in a child: what to say of it, and what it printed with its answer behind."""
-    pipes = [os.pipe() for _ in range(3)]
+    pipes = [os.pipe() for _ in range(4)]
+    *writers, status_writer = (write for _, write in pipes)
     start = time.monotonic()
     child = os.fork()
     if child == 0:
-        sandbox_child.run_and_exit(header, payload, [write for _, write in pipes], folder, config)
+        if config["contained"]:
+            _fork_and_count([*writers, status_writer])
+        sandbox_child.run_and_exit(header, payload, writers, folder, config)
     for _, write in pipes:
         os.close(write)
     kept, reason = _watch(child, [read for read, _ in pipes], start + config["wall_s"], config)
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
-    _, status, used = os.wait4(child, 0)
+    _, status = os.waitpid(child, 0)
     if not config["contained"]:
         _end_descendants()
-    setup, printed, answer = (_drained(read, start) for (read, _), start in zip(pipes, kept, strict=True))
+    setup, printed, answer, told = (_drained(read, start) for (read, _), start in zip(pipes, kept, strict=True))
+    status = int(told) if told else status
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime
-    if reason is None and cpu_s > config["cpu_s"]:
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    if reason is None and (late or cpu_s > config["cpu_s"]):
         reason = f"used more than {config['cpu_s']:g} s of CPU time"
     if reason is None:
         reason = _too_much(printed, answer, config) or (None if answer else _ending(status))
@@ -114,6 +121,32 @@ def _supervise(
     if setup != sandbox_child.READY:
         said["failed"] = setup.decode(errors="replace") or f"the child {_ending(status)}"
     return said, bytes(printed) + bytes(b"" if reason else answer)
+
+
+def _fork_and_count(pipes: list[int]) -> None:
+    """Come back as the child; the parent waits for it, then for all that it started, and never comes back.
+
+    What the kernel ends together with a process namespace is counted nowhere.
+    """
+    program = os.fork()
+    if program == 0:
+        os.close(pipes[-1])
+        return
+    try:
+        for descriptor in pipes[:-1]:
+            os.close(descriptor)
+        while True:
+            process, status = os.waitpid(-1, 0)
+            if process == program:
+                break
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)  # all in the namespace but this one, its first process
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+        os.write(pipes[-1], str(status).encode())
+    finally:
+        os._exit(0)
 
 
 def _watch(
