@@ -33,7 +33,6 @@ _slots = itertools.count()
 
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
-    "HOME": "/tmp",
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # sets have one order
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -60,9 +59,11 @@ def start_command(limits: Mapping[str, Any], *, unsafe: bool) -> list[str]:
         raise EsoptError(f"programs run in bubblewrap, and there is no `bwrap` on PATH: {INSTALL}")
     uid = _slot_uid(next(_slots)) if os.geteuid() == 0 else None
     nproc = limits["processes"] + (0 if uid is not None else _OWN_PROCESSES)
-    config = {**limits, "contained": True, "uid": uid, "nproc": nproc}
+    home = _home(python_folders())
+    config = {**limits, "contained": True, "uid": uid, "nproc": nproc, "home": home}
     inside = [sys.executable, "-c", BOOT, _INSIDE, json.dumps(config)]
-    return [bwrap, *_isolation(as_root=uid is not None), *_files(), "--", *inside]
+    own = ["--setenv", "HOME", home, "--setenv", "TMPDIR", home, "--perms", "0755", "--dir", home, "--chdir", home]
+    return [bwrap, *_isolation(as_root=uid is not None), *_files(), *own, "--remount-ro", "/", "--", *inside]
 
 
 def _isolation(*, as_root: bool) -> list[str]:
@@ -90,8 +91,8 @@ def _files() -> list[str]:
             words += ["--ro-bind", folder, folder]
     package = HERE.parent
     shown = python_folders()
-    for folder in (*_parents(shown), "/etc", "/dev", _INSIDE):  # bubblewrap makes them for root alone
-        words += ["--perms", "0755", "--dir", str(folder)]
+    for way in (*map(str, _parents(shown)), "/etc", "/dev", _INSIDE):  # bubblewrap makes them for root alone
+        words += ["--perms", "0755", "--dir", way]
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     hidden = [place for place in (package.parent, package) if place.name not in _PACKAGES]
     # Outer folders come first: what is mounted later lies on top, so a virtual environment inside a checkout is seen.
@@ -104,13 +105,18 @@ def _files() -> list[str]:
         words += ["--dev-bind", device, device]
     for name in FILES:
         words += ["--ro-bind", str(HERE / name), f"{_INSIDE}/{name}"]
-    return [*words, "--dir", "/tmp", "--chdir", "/tmp", "--remount-ro", "/"]
+    return words
 
 
 def python_folders() -> list[Path]:
     """The folders that Python and its packages lie in, outside /usr."""
     packages = (path for path in sys.path if Path(path).name in _PACKAGES and os.path.isdir(path))
     return _outermost(Path(path) for path in (sys.base_prefix, sys.prefix, *packages))
+
+
+def _home(shown: Iterable[Path]) -> str:
+    """Where the empty folder of a call is: it must not hide Python, which may lie in /tmp itself."""
+    return "/home/sandbox" if any(place.is_relative_to("/tmp") for place in shown) else "/tmp"
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:

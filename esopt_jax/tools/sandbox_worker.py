@@ -2,7 +2,7 @@
 
 It runs inside bubblewrap, without the rest of the package: the standard library, NumPy and its neighbours here. Four
 generations of processes: the worker reads calls and never sees a stranger's code; a supervisor, one per call, makes
-new namespaces and an empty /tmp, keeps the time and writes the reply; the first process of the new process namespace
+new namespaces and an empty home, keeps the time and writes the reply; the first process of the new process namespace
 counts what the others use, and nobody in there can kill it; its child runs the program. When the first process ends
 the kernel ends all others, wherever they hid, and with the namespaces go their files and their shared memory. The
 child holds two pipes, made for this call, and nothing else.
@@ -36,7 +36,7 @@ def main(config: Mapping[str, Any]) -> None:
     """Answer calls until there are no more.
 
     Args:
-        config: `contained`, `uid` (None: keep it) and the fields of `sandbox.Limits`.
+        config: `contained`, `home`, `uid` and `nproc` (None: as it is) and the fields of `sandbox.Limits`.
     """
     calls, replies = os.dup(0), os.dup(1)
     null = os.open("/dev/null", os.O_RDWR)
@@ -77,8 +77,8 @@ def _place(config: Mapping[str, Any]) -> Iterator[str]:
     """An empty folder for the call, in namespaces of its own if the sandbox is one."""
     if config["contained"]:
         kernel.new_namespaces()
-        kernel.mount_empty("/tmp", config["file_bytes"])
-        yield "/tmp"
+        kernel.mount_empty(config["home"], config["file_bytes"])
+        yield config["home"]
     else:
         kernel.adopt_orphans()
         folder = tempfile.mkdtemp()
