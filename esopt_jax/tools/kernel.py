@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 _PDEATHSIG, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
+_SECCOMP, _SECCOMP_FILTER = 22, 2
 _NEWNS, _NEWIPC, _NEWPID = 0x00020000, 0x08000000, 0x20000000
 _NOSUID, _NODEV, _REC, _PRIVATE = 2, 4, 0x4000, 0x40000
 _CAPABILITIES_VERSION_3 = 0x20080522
@@ -51,6 +52,17 @@ def drop_capabilities() -> None:
     _prctl(_NO_NEW_PRIVS, 1)
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION_3, 0)
     _request("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def filter_calls(program: bytes) -> None:
+    """From here on this process and its children are refused what a seccomp filter refuses."""
+    steps = ctypes.create_string_buffer(program, len(program))
+    described = _Filter(len(program) // 8, ctypes.addressof(steps))
+    _request("prctl", _SECCOMP, ctypes.c_ulong(_SECCOMP_FILTER), ctypes.byref(described), *[ctypes.c_ulong(0)] * 2)
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("steps", ctypes.c_ushort), ("at", ctypes.c_void_p))
 
 
 def _prctl(option: int, value: int) -> None:

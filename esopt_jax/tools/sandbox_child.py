@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import frames, kernel
+from . import frames, kernel, syscalls
 
 READY = b"ready"
 OVERHEAD = 1 << 16
@@ -99,6 +99,8 @@ def _confine(folder: str, config: Mapping[str, Any]) -> None:
         os.setresuid(*[config["uid"]] * 3)
     if config["contained"]:
         kernel.drop_capabilities()
+        if refusing := syscalls.filter_program():
+            kernel.filter_calls(refusing)
 
 
 def _answer(header: Mapping[str, Any], payload: bytes, config: Mapping[str, Any]) -> bytes:

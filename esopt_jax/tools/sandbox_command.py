@@ -14,7 +14,7 @@ from typing import Any
 from esopt_jax.errors import EsoptError
 
 HERE = Path(__file__).parent
-FILES = ("frames.py", "kernel.py", "sandbox_child.py", "sandbox_worker.py")
+FILES = ("frames.py", "kernel.py", "sandbox_child.py", "sandbox_worker.py", "syscalls.py")
 """What is readable inside of this package. Never the whole of it, and never on the path."""
 
 BOOT = (
@@ -82,7 +82,7 @@ def _isolation(*, as_root: bool) -> list[str]:
 
 
 def _files() -> list[str]:
-    """What can be seen, all of it read-only: the system, Python with its packages, four files of this one."""
+    """What can be seen, all of it read-only: the system, Python with its packages, a few files from here."""
     words = ["--ro-bind", "/usr", "/usr"]
     for folder in ("/bin", "/lib", "/lib64"):
         if os.path.islink(folder):

@@ -1,7 +1,9 @@
 """Programs that attack: each is contained and scored invalid with its reason, and the next call meets none of it."""
 
+import errno
 import json
 import os
+import platform
 import shutil
 import socket
 import sys
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from esopt_jax.errors import EsoptError
-from esopt_jax.tools import sandbox_command
+from esopt_jax.tools import sandbox_command, syscalls
 from esopt_jax.tools.sandbox import Done, Invalid, Limits, Sandbox
 
 LIMITS = Limits(cpu_s=1, wall_s=60, output_bytes=2**20, file_bytes=2**22, processes=6)
@@ -156,7 +158,12 @@ return x
     _assert_invalid(sandbox, body, "used more than 1 s of CPU time")
 
 
-def test_a_fork_bomb_stops_at_the_limit_and_leaves_nothing(sandbox):
+def test_a_fork_bomb_stops_at_the_limit_and_leaves_nothing():
+    with Sandbox(Limits(cpu_s=0.5, processes=3)) as opened:
+        _assert_bombs_contained(opened)
+
+
+def _assert_bombs_contained(sandbox):
     body = """
 count = 0
 try:
@@ -167,7 +174,7 @@ except BlockingIOError:
     return np.array([count])
 """
     result = _run(sandbox, body)
-    assert isinstance(result, Done) and result.outputs["answer"].tolist() == [LIMITS.processes - 1]
+    assert isinstance(result, Done) and result.outputs["answer"].tolist() == [sandbox.limits.processes - 1]
     _assert_invalid(sandbox, "while True:\n    try: os.fork()\n    except OSError: pass", "CPU time")
     assert _processes_of(sandbox) == []
 
@@ -263,10 +270,30 @@ def test_nothing_that_a_program_changes_is_there_for_the_next(sandbox, name):
     _assert_honest(sandbox)
 
 
-def test_shared_memory_does_not_carry_from_call_to_call(sandbox):
-    make = "libc = ctypes.CDLL(None)\nassert libc.shmget(4711, 4096, 0o1666) {}\nreturn x"
-    assert isinstance(_run(sandbox, make.format(">= 0")), Done)
-    assert isinstance(_run(sandbox, "libc = ctypes.CDLL(None)\nassert libc.shmget(4711, 4096, 0) < 0\nreturn x"), Done)
+REFUSALS = {
+    "shared memory": "libc.shmget(4711, 4096, 0o1666)",
+    "memory in a file": "libc.memfd_create(b'a', 0)",
+    "keyring": "libc.syscall(NUMBERS['add_key'], b'user', b'a', b'b', 1, -4)",
+    "a user namespace": "libc.unshare(0x10000000)",
+    "a user namespace by clone": "libc.syscall(NUMBERS['clone'], 0x10000000 | 17, 0, 0, 0, 0)",
+    "clone3": "libc.syscall(435, 0, 0)",
+    "tracing": "libc.ptrace(0, 0, 0, 0)",
+}
+
+
+@pytest.mark.skipif(platform.machine() not in syscalls.REFUSED, reason="no filter for this machine")
+@pytest.mark.parametrize("name", REFUSALS)
+def test_the_kernel_refuses_what_no_program_needs(sandbox, name):
+    numbers = syscalls.REFUSED[platform.machine()] | {"clone": syscalls._MACHINES[platform.machine()][1]}
+    refused = errno.ENOSYS if name == "clone3" else errno.EPERM
+    body = f"""
+libc = ctypes.CDLL(None, use_errno=True)
+NUMBERS = {numbers}
+assert {REFUSALS[name]} == -1
+return np.array([ctypes.get_errno()])
+"""
+    result = _run(sandbox, body)
+    assert isinstance(result, Done) and result.outputs["answer"].tolist() == [refused], result
 
 
 def test_no_secret_and_no_file_of_the_project_can_be_read(monkeypatch, tmp_path):
