@@ -158,6 +158,21 @@ return x
     _assert_invalid(sandbox, body, "used more than 1 s of CPU time")
 
 
+def test_cpu_time_counts_children_that_nobody_waits_for(sandbox):
+    body = """
+read, write = os.pipe()
+for _ in range(3):
+    if os.fork() == 0:
+        end = time.process_time() + 0.5
+        while time.process_time() < end: pass
+        os.write(write, b'done')
+        time.sleep(1000)
+for _ in range(3): os.read(read, 4)
+return x
+"""
+    _assert_invalid(sandbox, body, "used more than 1 s of CPU time")
+
+
 def test_a_fork_bomb_stops_at_the_limit_and_leaves_nothing():
     with Sandbox(Limits(cpu_s=0.5, processes=3)) as opened:
         _assert_bombs_contained(opened)
@@ -466,9 +481,11 @@ def test_bubblewrap_that_may_not_make_namespaces_is_an_error_that_says_so(monkey
         pass
 
 
-def test_unsafe_warns_and_runs_the_same_programs():
+def test_unsafe_warns_and_runs_the_same_programs(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     with pytest.warns(RuntimeWarning, match="without a sandbox"), Sandbox(LIMITS, unsafe=True) as opened:
         _assert_honest(opened)
+        assert isinstance(_run(opened, "assert 'OPENAI_API_KEY' not in os.environ\nreturn x"), Done)
         _assert_invalid(opened, *INVALID["sys.exit"])
         _assert_invalid(opened, *INVALID["10 GB"])
         for name in LEFT_BEHIND:
