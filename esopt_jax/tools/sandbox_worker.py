@@ -198,7 +198,8 @@ def _ending(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit code {code} before it answered"
-    return f"was ended by {signal.Signals(-code).name} before it answered"
+    names = {int(known): known.name for known in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')} before it answered"
 
 
 def _end_descendants() -> None:

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -92,6 +93,7 @@ INVALID = {
     "sys.exit": ("sys.exit(3)", "SystemExit: 3"),
     "os._exit": ("os._exit(0)", "ended with exit code 0 before it answered"),
     "segmentation fault": ("ctypes.string_at(0)", "was ended by SIGSEGV before it answered"),
+    "a signal without a name": ("os.kill(os.getpid(), 45)", "was ended by signal 45 before it answered"),
     "abort": ("os.abort()", "before it answered"),
     "missing module": ("import torch_of_nobody", "ModuleNotFoundError: No module named 'torch_of_nobody' (line 4"),
     "the project as a module": ("import esopt_jax.errors", "No module named 'esopt_jax"),
@@ -456,6 +458,41 @@ def test_a_sandbox_outlives_the_thread_that_opened_it():
     finally:
         opened.__exit__(None, None, None)
     assert worker._process.returncode is not None
+
+
+def test_a_sandbox_ends_with_its_owner_even_when_that_is_killed():
+    script = """
+import time
+from esopt_jax.tools.sandbox import Sandbox
+with Sandbox() as opened:
+    print(opened._worker._process.pid, flush=True)
+    opened.run("import time\\ndef answer(x): time.sleep(1000)", "def run(p, i): p.answer(0)", {})
+"""
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with owner:
+        pid = int(owner.stdout.readline())
+        family = _descendants(pid)
+        owner.kill()
+    assert len(family) >= 2  # bubblewrap's own, and the worker
+    deadline = time.monotonic() + 60
+    while alive := [process for process in (pid, *family) if _is_alive(process)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def _descendants(pid):
+    try:
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return children + [deeper for child in children for deeper in _descendants(child)]
+
+
+def _is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_an_abstract_socket_of_the_host_is_out_of_reach(sandbox):
