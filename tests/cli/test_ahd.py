@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from run_here import NoSandbox
+from without import needs
 
 from esopt_jax.cli import ahd
 from esopt_jax.cli.main import main
@@ -102,8 +103,8 @@ def test_a_program_that_cannot_be_read_is_bad_input(tmp_path, capsys):
         assert "cannot be read" in capsys.readouterr().err
 
 
+@needs("sandbox")
 def test_programs_run_in_the_sandbox(tmp_path, capsys):
-    pytest.importorskip("esopt_jax.tools.sandbox", reason="this tree has no sandbox")
     results = []
     for code in (NEAREST, f"open({str(tmp_path / 'made')!r}, 'w')\n{NEAREST}", "while True: pass"):
         (tmp_path / "program.py").write_text(code)

@@ -1,0 +1,1 @@
+"""The sandbox, and the tools that agents call."""
