@@ -178,7 +178,10 @@ Outcome = Literal["success", "failure", "error"]
 
 @dataclass(frozen=True)
 class Turn:
-    """One exchange: what the agent read, what it wrote, what came of it."""
+    """One exchange: what the agent read, what it wrote, what came of it.
+
+    `fresh`: it forgot everything before; else the prompt goes on from the reply before it.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
@@ -188,6 +191,7 @@ class Turn:
     truncated: bool
     seconds: float
     info: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = True
 
 
 @dataclass(frozen=True)
