@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from esopt_jax.config import Config
@@ -23,7 +24,7 @@ def problems(config: Config) -> list[str]:
 
     es, rollout, ev = config.es, config.rollout, config.eval
     check(bool(config.preset), "preset", "a name, since run folders are called after it")
-    for section in ("es", "rollout", "eval", "train"):
+    for section in ("es", "grpo", "rollout", "eval", "train"):
         for name, value in vars(getattr(config, section)).items():
             if isinstance(value, int) and name != "seed":
                 check(value < 2**31, f"{section}.{name}", "below 2^31")
@@ -87,7 +88,26 @@ def problems(config: Config) -> list[str]:
     check(bool(config.model.path.strip()), "model.path", "a folder, a file, ORG/NAME or builtin:NAME")
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
+    _check_grpo(config, check)
     return found
+
+
+def _check_grpo(config: Config, check: Callable[[bool, str, str], None]) -> None:
+    grpo = config.grpo
+    check(grpo.group_size >= 2, "grpo.group_size", "at least 2, since episodes are compared with each other")
+    for name in ("batches", "micro_batch"):
+        check(getattr(grpo, name) >= 1, f"grpo.{name}", "at least 1")
+    check(0 <= grpo.clip_low < 1, "grpo.clip_low", "0 or more and below 1")
+    for name in ("clip_high", "beta", "lr", "weight_decay", "max_norm"):
+        check(_at_least_0(getattr(grpo, name)), f"grpo.{name}", "a finite number, 0 or more")
+    for name in ("beta1", "beta2"):
+        check(0 <= getattr(grpo, name) < 1, f"grpo.{name}", "0 or more and below 1")
+    check(grpo.warmup >= 0, "grpo.warmup", "0 or more steps")
+    check(grpo.eps > 0 and math.isfinite(grpo.eps), "grpo.eps", "above 0")
+    if config.method == "grpo":
+        check(config.rollout.temperature > 0, "rollout.temperature", "above 0 for method grpo, which learns from luck")
+        check(config.es.master == "float32", "es.master", "float32 for method grpo")
+        check(config.train.mesh == (1, 1), "train.mesh", "[1, 1] for method grpo, which runs on one device")
 
 
 def _is_scope(text: str) -> bool:

@@ -53,6 +53,7 @@ class Purpose:
     ROUNDING = 4
     CONTROL = 5
     ADAPTER = 6
+    BATCHES = 7
 
 
 @dataclass(frozen=True)

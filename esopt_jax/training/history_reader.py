@@ -169,6 +169,10 @@ class _State:
 def _header(row: Mapping[str, Any]) -> Header:
     if row.get("kind") != "header":
         raise EsoptError(f"kind is {row.get('kind')!r}; a history begins with its 'header'")
+    if "method" in row:
+        raise EsoptError(
+            f"the run is of method {row['method']!r}, whose steps cannot be replayed: its checkpoints are what there is"
+        )
     _check(row, "schema", lambda x: x == SCHEMA, f"{SCHEMA}, the schema of this version")
     _check_keys(row, "header")
     _check(row, "noise_spec", lambda x: x == NOISE_SPEC, f"{NOISE_SPEC}, the noise specification of this version")

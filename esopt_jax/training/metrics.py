@@ -5,8 +5,8 @@ an evaluation at g scores those weights themselves, so that both share one axis.
 equal. A value that does not exist (a mean of nothing) is null.
 
     reward                        mean reward of the episodes that count
-    reward_std                    standard deviation of reward over members on one case, averaged over cases
-    frac_reward_zero_std          share of cases on which all members got the same reward: nothing to learn from
+    reward_std                    standard deviation of reward over members (episodes of a group) on one case, averaged
+    frac_reward_zero_std          share of cases on which all of them got the same reward: nothing to learn from
     completions/mean_length       tokens of a completion, mean over turns
     completions/clipped_ratio     share of completions cut at rollout.max_new_tokens
     fitness/mean, fitness/std, fitness/best         over members, before shaping
@@ -29,6 +29,11 @@ equal. A value that does not exist (a mean of nothing) is null.
     time/compile_s                seconds of the generation spent compiling
     memory/host_peak_bytes        largest resident memory of the process so far
     memory/device_peak_bytes      the same of the first device, where it tells
+    grpo/loss, grpo/kl            of a step of method grpo: its loss, and the divergence from the start in it
+    grpo/clip_fraction            share of tokens, weighed as in the loss, whose ratio was clipped
+    grpo/ratio_off                largest distance of a token's ratio from 1
+    grpo/grad_norm                length of the gradient before it is cut short, mean over optimiser steps
+    grpo/lr, grpo/optimizer_steps learning rate, and how many optimiser steps were taken
     eval/solve_rate               of held-out tasks
     eval/ci_low, eval/ci_high     its 95 % interval
     eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults         as above

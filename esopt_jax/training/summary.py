@@ -2,9 +2,10 @@
 
 Every key is always there; null means that the run did not get that far or did not ask for it.
 
-    schema, preset, task, model, config_hash, noise_spec, fingerprint      what was run
+    schema, preset, method, task, model, config_hash, noise_spec, fingerprint      what was run
     status                        "running", "finished", or "stopped" with the reason in `stopped_because`
     es_seed, eval_seed, generations, population_size, train_episodes, sampling
+                                  `population_size` is the size of a group where the method has no population
     base, final                   {metric, mean, ci95, episodes, mean_turns, invalid_action_rate, faults}, held-out
     gain                          {mean, ci95} of final - base, paired by puzzle
     base_by_sampling, final_by_sampling      the same records for "preset", "t0.7_p0.8" and "greedy"
@@ -100,6 +101,7 @@ def summarize(
     return {
         "schema": SCHEMA,
         "preset": config.preset,
+        "method": config.method,
         "task": config.env.name,
         "model": config.model.path,
         "config_hash": config_hash(config),
@@ -110,7 +112,7 @@ def summarize(
         "es_seed": config.es.seed,
         "eval_seed": config.eval.seed,
         "generations": totals.generations,
-        "population_size": config.es.population_size,
+        "population_size": config.grpo.group_size if config.method == "grpo" else config.es.population_size,
         "train_episodes": totals.train_episodes,
         "updates_skipped": totals.updates_skipped,
         "abandoned_workers": totals.abandoned_workers,
