@@ -33,7 +33,8 @@ class ESConfig:
     `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone. `scope` says which
     weights are tuned: `full`, all of them; `all_linear`, the projections alone; `pattern:REGEX`, the leaves in whose
     path the expression is found; `lora:RANK` and `lora:RANK:REGEX`, low-rank adapters beside the projections or beside
-    the matrices so named, merged into them on export. The others keep every bit. The history's header records it.
+    the matrices so named, merged into them on export. The others keep every bit. `anchor` pulls the weights this share
+    of their way back to the start after each update. The history's header records all of it.
     """
 
     seed: int = 0
@@ -58,6 +59,7 @@ class ESConfig:
     scope: str = "full"
     sigma_multipliers: dict[str, float] = field(default_factory=dict)
     control: Literal["none", "shuffled_rewards", "zero_update"] = "none"
+    anchor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,14 @@ class TrainConfig:
 class LogConfig:
     """What a run leaves and shows. `trajectories`: which members' episodes are written each generation.
 
-    `monitor` also sends every metrics row to a dashboard, which needs the extra of that name.
+    `monitor` also sends every metrics row to a dashboard, which needs the extra of that name. `drift_every` measures
+    how far weights and answers are from the start every so many generations (0: never).
     """
 
     trajectories: Literal["best_worst", "all", "none"] = "best_worst"
     progress: Literal["auto", "rich", "plain", "none"] = "auto"
     monitor: Literal["none", "tensorboard", "trackio"] = "none"
+    drift_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,12 @@ INCIDENTAL = (
 """Keys and sections that decide how a run is kept, shown and served, not what it computes."""
 
 
-LATER: dict[str, Any] = {"rollout.slots": 0, "method": "es", "grpo": dataclasses.asdict(GRPOConfig())}
+LATER: dict[str, Any] = {
+    "rollout.slots": 0,
+    "es.anchor": 0.0,
+    "method": "es",
+    "grpo": dataclasses.asdict(GRPOConfig()),
+}
 """Keys and sections that came after runs had been recorded, with the value that these were made with."""
 
 

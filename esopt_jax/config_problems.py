@@ -44,6 +44,9 @@ def problems(config: Config) -> list[str]:
         found.append(
             "es.sigma_end is 0 while alpha is not: the last update would be noise; end sigma above 0, or alpha at 0 too"
         )
+    check(0 <= es.anchor <= 1, "es.anchor", "in 0 (none) .. 1")
+    if es.anchor and es.master == "bfloat16":
+        found.append("es.anchor needs es.master float32 or split: bfloat16 would round so small a pull away")
     check(es.rank >= 1, "es.rank", "at least 1")
     check(
         0 <= es.members_per_pass <= max(es.population_size, 0),
@@ -87,6 +90,7 @@ def problems(config: Config) -> list[str]:
     )
     check(bool(config.model.path.strip()), "model.path", "a folder, a file, ORG/NAME or builtin:NAME")
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
+    check(0 <= config.log.drift_every < 2**31, "log.drift_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
     _check_grpo(config, check)
     return found
@@ -107,6 +111,7 @@ def _check_grpo(config: Config, check: Callable[[bool, str, str], None]) -> None
     if config.method == "grpo":
         check(config.rollout.temperature > 0, "rollout.temperature", "above 0 for method grpo, which learns from luck")
         check(config.es.master == "float32", "es.master", "float32 for method grpo")
+        check(config.es.anchor == 0, "es.anchor", "0 for method grpo, which has grpo.beta")
         check(config.train.mesh == (1, 1), "train.mesh", "[1, 1] for method grpo, which runs on one device")
 
 

@@ -142,7 +142,9 @@ def evolve(session: Session, master: Master, ledger: Ledger, updates: int) -> No
         base = base_model(config.model.path, config.es, config.train.mesh)
         score_weights(session, base_policy(base, config.es, config.model.dtype), ledger, 0)
     settle(session, master, ledger, updates)
-    update = run_update(session.model.specs, config.es)
+    update = run_update(
+        session.model.specs, config.es, lambda: base_model(config.model.path, config.es, config.train.mesh)
+    )
     with progress(config.log.progress, total, done=updates) as report:
         for index in range(updates, total):
             master = _generation(session, master, ledger, index, update, report)

@@ -18,6 +18,7 @@ equal. A value that does not exist (a mean of nothing) is null.
     episodes                      episodes that count
     turns/mean                    turns of an episode
     invalid_action_rate           share of turns whose action the environment rejected
+    repeated_action_rate          share of turns whose reply was given before in the same episode
     faults                        episodes lost to infrastructure errors
     excluded_cases                columns of episodes dropped for all members because of them
     abandoned_workers             host threads given up so far, because a call of the environment hung
@@ -34,6 +35,7 @@ equal. A value that does not exist (a mean of nothing) is null.
     grpo/ratio_off                largest distance of a token's ratio from 1
     grpo/grad_norm                length of the gradient before it is cut short, mean over optimiser steps
     grpo/lr, grpo/optimizer_steps learning rate, and how many optimiser steps were taken
+    drift/...                     of weights and answers from the start: see `drift`
     eval/solve_rate               of held-out tasks
     eval/ci_low, eval/ci_high     its 95 % interval
     eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults         as above
@@ -138,9 +140,18 @@ def episode_metrics(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "episodes": len(played),
         "turns/mean": _mean(len(episode.turns) for episode in played),
         "invalid_action_rate": _mean(turn.invalid for turn in turns),
+        "repeated_action_rate": _mean(again for episode in played for again in _repeats(episode)),
         "faults": len(episodes) - len(played),
         "tokens": sum(len(turn.completion_ids) for episode in episodes for turn in episode.turns),
     }
+
+
+def _repeats(episode: Trajectory) -> Iterable[bool]:
+    """For every turn whether its reply was given before; what the agent read then may have been something else."""
+    said: set[str] = set()
+    for turn in episode.turns:
+        yield turn.text in said
+        said.add(turn.text)
 
 
 def _spread_over_members(episodes: Iterable[Trajectory]) -> list[float]:

@@ -1,4 +1,4 @@
-"""What is due between two generations: a checkpoint, and evaluations of the weights so far."""
+"""What is due between two generations: a checkpoint, evaluations of the weights so far, and their drift."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from esopt_jax.rollouts.processes import is_owner
 from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
+from esopt_jax.training.drift import report_drift
 from esopt_jax.training.held_out import score_weights
 from esopt_jax.training.ledger import Ledger
 from esopt_jax.training.session import Session
@@ -33,6 +34,9 @@ def settle(
     if updates in (0, total) or (session.config.eval.every and updates % session.config.eval.every == 0):
         score_weights(session, master, ledger, updates)
         ledger.write_summary("running")
+    every = session.config.log.drift_every
+    if every and (updates % every == 0 or updates == total):
+        report_drift(session, master, ledger, updates)
 
 
 def _due(every: int, updates: int, total: int) -> bool:

@@ -134,7 +134,7 @@ def _earlier(folder: RunFolder, steps: Steps, updates: int) -> tuple[Totals, Ear
     metrics = read_lines(folder.metrics).rows if folder.metrics.exists() else []
     scores = read_lines(folder.evaluations).rows if folder.evaluations.exists() else []
     check_rows(folder.metrics, metrics)
-    rows = _first(metrics, lambda row: row["generation"] < updates + ("eval/solve_rate" in row))
+    rows = _first(metrics, lambda row: row["generation"] < updates + ("fitness/mean" not in row))
     found = _first(scores, lambda row: row.get("updates", 0) <= updates)
     totals = Totals(str(steps.header["base_digest"]))
     for row in rows:
@@ -152,6 +152,7 @@ def _earlier(folder: RunFolder, steps: Steps, updates: int) -> tuple[Totals, Ear
         evaluations=_size(found) if folder.evaluations.exists() else None,
         scores=read_evaluations(folder.evaluations, found),
         evaluated=frozenset(row["generation"] for row in rows if "eval/solve_rate" in row),
+        drifted=frozenset(row["generation"] for row in rows if "drift/distance" in row),
     )
     return totals, earlier
 
