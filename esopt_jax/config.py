@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 
 Schedule = Literal["constant", "linear", "cosine"]
-Method = Literal["es", "grpo"]
+Method = Literal["es", "grpo", "randopt"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,13 @@ class GRPOConfig:
     weight_decay: float = 0.01
     max_norm: float = 1.0
     remat: bool = True
+
+
+@dataclass(frozen=True)
+class RandOptConfig:
+    """Where `method` is `randopt`: how many of the best perturbations also vote on every action (0 or 1: none)."""
+
+    voters: int = 5
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,7 @@ class LogConfig:
 class Config:
     """Everything that defines a run.
 
-    `method`: `es`, evolution strategies; or `grpo`, the gradient baseline.
+    `method`: `es`, evolution strategies; `grpo`, the gradient baseline; or `randopt`, the best of all perturbations.
     """
 
     preset: str = "custom"
@@ -201,6 +208,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     es: ESConfig = field(default_factory=ESConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    randopt: RandOptConfig = field(default_factory=RandOptConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -238,6 +246,7 @@ LATER: dict[str, Any] = {
     "es.anchor": 0.0,
     "method": "es",
     "grpo": dataclasses.asdict(GRPOConfig()),
+    "randopt": dataclasses.asdict(RandOptConfig()),
 }
 """Keys and sections that came after runs had been recorded, with the value that these were made with."""
 

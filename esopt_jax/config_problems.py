@@ -24,7 +24,7 @@ def problems(config: Config) -> list[str]:
 
     es, rollout, ev = config.es, config.rollout, config.eval
     check(bool(config.preset), "preset", "a name, since run folders are called after it")
-    for section in ("es", "grpo", "rollout", "eval", "train"):
+    for section in ("es", "grpo", "randopt", "rollout", "eval", "train"):
         for name, value in vars(getattr(config, section)).items():
             if isinstance(value, int) and name != "seed":
                 check(value < 2**31, f"{section}.{name}", "below 2^31")
@@ -92,6 +92,10 @@ def problems(config: Config) -> list[str]:
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
     check(0 <= config.log.drift_every < 2**31, "log.drift_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
+    check(config.randopt.voters >= 0, "randopt.voters", "0 (no vote) or more")
+    if config.method == "randopt":
+        check(es.control == "zero_update", "es.control", "zero_update for method randopt, whose weights never move")
+        check(es.generations >= 1, "es.generations", "at least 1 for method randopt")
     _check_grpo(config, check)
     return found
 

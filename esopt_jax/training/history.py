@@ -31,7 +31,7 @@ SCHEMA = 1
 def header_row(config: Config, *, base_digest: str, fingerprint: str) -> dict[str, Any]:
     """Row 0: everything that defines the noise, the update and the base they act on."""
     tree = to_dict(config)
-    method = {} if config.method == "es" else {"method": config.method, config.method: tree[config.method]}
+    method = {} if config.method != "grpo" else {"method": config.method, config.method: tree[config.method]}
     return {
         "kind": "header",
         **method,

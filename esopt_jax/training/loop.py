@@ -26,6 +26,7 @@ from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.rollouts.trajectory import write_trajectories
 from esopt_jax.training.baselines.grpo import learn_by_gradients
+from esopt_jax.training.baselines.randopt import score_randopt
 from esopt_jax.training.commit import apply, confirm, write_down
 from esopt_jax.training.generation import Generation, play_generation
 from esopt_jax.training.held_out import score_best_random, score_weights
@@ -154,6 +155,8 @@ def evolve(session: Session, master: Master, ledger: Ledger, updates: int) -> No
     master.clear()  # to make room for the base
     if config.eval.best_random:
         score_best_random(session, ledger)
+    if config.method == "randopt":
+        score_randopt(session, ledger)
     folder.pending.unlink(missing_ok=True)
 
 
@@ -191,4 +194,4 @@ def _write_members(folder: RunFolder, generation: Generation, which: str) -> Non
     )
 
 
-_BODIES: dict[str, Body] = {"es": evolve, "grpo": learn_by_gradients}
+_BODIES: dict[str, Body] = {"es": evolve, "randopt": evolve, "grpo": learn_by_gradients}
