@@ -74,24 +74,24 @@ def make_learner(config: Config, model: Model) -> Learner:
     def gradient(
         weights: Master, gradients: Master, batch: Batch, old: jax.Array | None, reference: jax.Array | None
     ) -> tuple[Master, Sums]:
-        def loss(learning: Master) -> tuple[jax.Array, Sums]:
+        def total(learning: Master) -> tuple[jax.Array, Sums]:
             new = log_probs({**weights, **learning}, batch)
             before = jax.lax.stop_gradient(new.drawn) if old is None else old
             each = token_losses(
                 new,
                 before,
                 reference,
-                batch.advantages[:, None],
+                jnp.asarray(batch.advantages)[:, None],
                 clip_low=grpo.clip_low,
                 clip_high=grpo.clip_high,
                 beta=grpo.beta,
             )
             mine = batch.weights[:, 1:]
-            sums = [jnp.sum(jnp.where(mine > 0, mine * part, 0.0)) for part in each]
+            loss, divergence, clipped = (jnp.sum(jnp.where(mine > 0, mine * part, 0.0)) for part in each)
             off = jnp.max(jnp.where(mine > 0, jnp.abs(jnp.exp(new.drawn - before) - 1), 0.0))
-            return sums[0], Sums(*sums, off)
+            return loss, Sums(loss, divergence, clipped, off)
 
-        found, sums = jax.grad(loss, has_aux=True)({path: weights[path] for path in sorted(tuned)})
+        found, sums = jax.grad(total, has_aux=True)({path: weights[path] for path in sorted(tuned)})
         return {path: gradients[path] + found[path] for path in found}, sums
 
     def apply(weights: Master, moments: Any, gradients: Master, lr: jax.Array) -> tuple[Master, Any, jax.Array]:
@@ -123,7 +123,7 @@ def adam(grpo: GRPOConfig) -> optax.GradientTransformation:
 
 def _log_probs(view: Any, batch: Batch, *, config: Config, model: Model) -> TokenLogProbs:
     sampling, tokens = make_sampling(config.rollout), jnp.asarray(batch.tokens)
-    logits = score(view, tokens, batch.lengths, arch=model.arch, remat=config.grpo.remat)[:, :-1]
+    logits = score(view, tokens, jnp.asarray(batch.lengths), arch=model.arch, remat=config.grpo.remat)[:, :-1]
     counts = None
     if sampling.flags.penalties and config.grpo.log_probs == "sampled":
         positions = jnp.arange(1, tokens.shape[1])

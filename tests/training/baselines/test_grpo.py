@@ -70,6 +70,35 @@ def test_rewards_are_learned(make_config, tmp_path):
     assert run.summary["train_episodes"] == 15 * 8 * 8
 
 
+BANDIT = """
+from esopt_jax.types import Observation, Step, Task
+
+
+class Bandit:
+    \"\"\"Ten arms, pulled by a digit: the reward is a coin's, whose bias is the digit's; nothing else counts.\"\"\"
+
+    def tasks(self, split):
+        return [Task(f"{split}-{i}", i) for i in range(16)]
+
+    def reset(self, task, seed):
+        return seed, Observation(({"role": "user", "content": "?"},))
+
+    def step(self, state, action):
+        bias = 0.9 if action[:1] == "7" else 0.3 if action[:1].isdigit() else 0.0
+        won = (state * 2654435761 % 2**32) / 2**32 < bias
+        return Step(state, None, float(won), True, {})
+"""
+
+
+def test_the_best_arm_of_a_bandit_is_found(make_config, tmp_path):
+    file = tmp_path / "bandit.py"
+    file.write_text(BANDIT)
+    settings = {**SETTINGS, "env__name": f"{file}:Bandit", "rollout__max_new_tokens": 1, "grpo__group_size": 16}
+    run = train(make_config(**settings, es__generations=25, log__trajectories="all"), tmp_path / "run")
+    pulled = [[episode.turns[0].text for episode in run.episodes(step)] for step in (0, 24)]
+    assert pulled[0].count("7") / len(pulled[0]) < 0.2 and pulled[1].count("7") / len(pulled[1]) > 0.6
+
+
 def test_shuffled_rewards_are_not(make_config, tmp_path):
     config = make_config(**SETTINGS, es__generations=15, eval__repeats=8, eval__rows=16, es__control="shuffled_rewards")
     assert train(config, tmp_path / "run").summary["gain"]["mean"] < 0.25
