@@ -8,9 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esopt_jax.models.registry import decode_step, init_cache, prefill
+from esopt_jax.models.registry import decode_step, init_cache, prefill, score
+from esopt_jax.rollouts.keys import Slots, row_keys
+from esopt_jax.rollouts.sampler import make_sampling, sample
 from esopt_jax.training.baselines.grpo_batch import conversations, make_batches
 from esopt_jax.training.baselines.grpo_learner import make_learner
+from esopt_jax.training.baselines.grpo_loss import reply_counts, token_log_probs
 from esopt_jax.training.baselines.grpo_step import Student, learn, play_groups
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.loop import train
@@ -134,9 +137,6 @@ def test_a_fresh_batch_has_ratio_1(played, sampling):
 
 def _one_by_one(session, weights, batch):
     """Log-probabilities as the decode loop sees the logits: a prompt, then token after token."""
-    from esopt_jax.rollouts.sampler import make_sampling
-    from esopt_jax.training.baselines.grpo_loss import reply_counts, token_log_probs
-
     arch, (rows, width) = session.model.arch, batch.tokens.shape
     sampling = make_sampling(session.config.rollout)
     step = jax.jit(partial(decode_step, arch=arch))
@@ -157,6 +157,62 @@ def _one_by_one(session, weights, batch):
         )
         logits, cache = step(weights, cache, token, jnp.ones(rows, bool))
     return np.stack(found, axis=1)
+
+
+TALK = """
+from esopt_jax.types import Observation, Step, Task
+
+
+class Talk:
+    \"\"\"Three turns of one conversation that grows.\"\"\"
+
+    def tasks(self, split):
+        return [Task(f"{split}-{i}", "abcdefgh"[i % 8]) for i in range(16)]
+
+    def reset(self, task, seed):
+        return 0, self._say(task.data)
+
+    def step(self, state, action):
+        return Step(state + 1, None if state == 2 else self._say("?!"), float(action[:1] == "7"), state == 2, {})
+
+    def _say(self, text):
+        return Observation(({"role": "user", "content": text},), mode="append")
+"""
+
+
+@pytest.mark.parametrize("scope", ["generated", "all"])
+def test_the_sampler_draws_the_same_tokens_again_from_what_is_learned_from(played, tmp_path, scope):
+    """Conversation, place in the reply and counts of the penalties are those that every token was drawn with."""
+    file = tmp_path / "talk.py"
+    file.write_text(TALK)
+    session, weights, groups = played(
+        env__name=f"{file}:Talk",
+        rollout__max_prompt_tokens=48,
+        rollout__max_new_tokens=4,
+        rollout__presence_penalty_scope=scope,
+        rollout__top_p=0.9,
+        rollout__presence_penalty=1.5,
+        rollout__frequency_penalty=0.7,
+        rollout__repetition_penalty=1.3,
+    )
+    arch, config = session.model.arch, session.config
+    sampling, width = make_sampling(config.rollout), session.stage.engine.spec.capacity
+    read, drawn = jax.jit(partial(score, arch=arch)), 0
+    for episode in groups.episodes[:12]:
+        (one,) = conversations(episode, 1.0)
+        assert len(one.replies) == len(episode.turns) == 3
+        tokens = jnp.zeros(width, jnp.int32).at[: len(one.tokens)].set(jnp.array(one.tokens))
+        logits = read(weights, tokens[None], jnp.array([len(one.tokens)]))[0]
+        for turn, (first, end) in enumerate(one.replies):
+            places = jnp.arange(first, end)
+            slots = Slots(*(jnp.full(end - first, x) for x in (-1, episode.case, episode.episode, turn)))
+            keys = row_keys(config.es.seed, 0, slots, common_random_numbers=config.rollout.common_random_numbers)
+            counts = reply_counts(tokens, jnp.full_like(places, first), places, size=arch.vocab_size)
+            limit = session.model.vocab_limit
+            found = sample(keys, logits[places - 1], places - first, sampling, vocab_limit=limit, counts=counts)
+            assert found.tolist() == list(one.tokens[first:end]) == list(episode.turns[turn].completion_ids)
+            drawn += end - first
+    assert drawn > 60
 
 
 def test_replies_are_learned_as_they_were_drawn(played):
