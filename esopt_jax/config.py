@@ -11,6 +11,7 @@ from typing import Any, Literal
 import yaml
 
 Schedule = Literal["constant", "linear", "cosine"]
+Method = Literal["es", "grpo", "randopt"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class ESConfig:
     `shuffled_rewards` permutes the fitness over members, `zero_update` leaves the weights alone. `scope` says which
     weights are tuned: `full`, all of them; `all_linear`, the projections alone; `pattern:REGEX`, the leaves in whose
     path the expression is found; `lora:RANK` and `lora:RANK:REGEX`, low-rank adapters beside the projections or beside
-    the matrices so named, merged into them on export. The others keep every bit. The history's header records it.
+    the matrices so named, merged into them on export. The others keep every bit. `anchor` pulls the weights this share
+    of their way back to the start after each update. The history's header records all of it.
     """
 
     seed: int = 0
@@ -57,6 +59,46 @@ class ESConfig:
     scope: str = "full"
     sigma_multipliers: dict[str, float] = field(default_factory=dict)
     control: Literal["none", "shuffled_rewards", "zero_update"] = "none"
+    anchor: float = 0.0
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    """Group-relative policy optimisation, where `method` is `grpo`; `es.generations` counts its steps, `es.seed` seeds.
+
+    A step plays `rollout.cases` tasks `group_size` times each, `rollout.slots` episodes at once. Replies are then
+    learned from once, in `batches` optimiser steps of equal size, with gradients of `micro_batch` conversations at a
+    time. `average` gives every reply the same weight (`sequence`) or every token; `scaled` divides advantages by the
+    spread of their group. A likelihood ratio counts within `1 - clip_low .. 1 + clip_high`; `beta` weighs the
+    divergence from the start. `log_probs`: `sampled`, of the distribution that was sampled from; `raw`, of the logits
+    alone, as in the published baseline. AdamW has the learning rate `lr`, reached over `warmup` steps; gradients
+    longer than `max_norm` are shortened to it (0: never). `remat` computes the inside of layers twice to save memory.
+    """
+
+    group_size: int = 8
+    batches: int = 1
+    micro_batch: int = 32
+    average: Literal["sequence", "token"] = "sequence"
+    scaled: bool = True
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    beta: float = 1e-3
+    log_probs: Literal["sampled", "raw"] = "sampled"
+    lr: float = 1e-6
+    warmup: int = 0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    max_norm: float = 1.0
+    remat: bool = True
+
+
+@dataclass(frozen=True)
+class RandOptConfig:
+    """Where `method` is `randopt`: how many of the best perturbations also vote on every action (0 or 1: none)."""
+
+    voters: int = 5
 
 
 @dataclass(frozen=True)
@@ -143,22 +185,30 @@ class TrainConfig:
 class LogConfig:
     """What a run leaves and shows. `trajectories`: which members' episodes are written each generation.
 
-    `monitor` also sends every metrics row to a dashboard, which needs the extra of that name.
+    `monitor` also sends every metrics row to a dashboard, which needs the extra of that name. `drift_every` measures
+    how far weights and answers are from the start every so many generations (0: never).
     """
 
     trajectories: Literal["best_worst", "all", "none"] = "best_worst"
     progress: Literal["auto", "rich", "plain", "none"] = "auto"
     monitor: Literal["none", "tensorboard", "trackio"] = "none"
+    drift_every: int = 0
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that defines a run."""
+    """Everything that defines a run.
+
+    `method`: `es`, evolution strategies; `grpo`, the gradient baseline; or `randopt`, the best of all perturbations.
+    """
 
     preset: str = "custom"
     description: str = ""
+    method: Method = "es"
     model: ModelConfig = field(default_factory=ModelConfig)
     es: ESConfig = field(default_factory=ESConfig)
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    randopt: RandOptConfig = field(default_factory=RandOptConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -191,8 +241,14 @@ INCIDENTAL = (
 """Keys and sections that decide how a run is kept, shown and served, not what it computes."""
 
 
-LATER = {"rollout.slots": 0}
-"""Keys that came after runs had been recorded, with the value that these were made with."""
+LATER: dict[str, Any] = {
+    "rollout.slots": 0,
+    "es.anchor": 0.0,
+    "method": "es",
+    "grpo": dataclasses.asdict(GRPOConfig()),
+    "randopt": dataclasses.asdict(RandOptConfig()),
+}
+"""Keys and sections that came after runs had been recorded, with the value that these were made with."""
 
 
 def config_hash(config: Config) -> str:

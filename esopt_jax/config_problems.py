@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from esopt_jax.config import Config
@@ -23,7 +24,7 @@ def problems(config: Config) -> list[str]:
 
     es, rollout, ev = config.es, config.rollout, config.eval
     check(bool(config.preset), "preset", "a name, since run folders are called after it")
-    for section in ("es", "rollout", "eval", "train"):
+    for section in ("es", "grpo", "randopt", "rollout", "eval", "train"):
         for name, value in vars(getattr(config, section)).items():
             if isinstance(value, int) and name != "seed":
                 check(value < 2**31, f"{section}.{name}", "below 2^31")
@@ -43,6 +44,9 @@ def problems(config: Config) -> list[str]:
         found.append(
             "es.sigma_end is 0 while alpha is not: the last update would be noise; end sigma above 0, or alpha at 0 too"
         )
+    check(0 <= es.anchor <= 1, "es.anchor", "in 0 (none) .. 1")
+    if es.anchor and es.master == "bfloat16":
+        found.append("es.anchor needs es.master float32 or split: bfloat16 would round so small a pull away")
     check(es.rank >= 1, "es.rank", "at least 1")
     check(
         0 <= es.members_per_pass <= max(es.population_size, 0),
@@ -86,8 +90,33 @@ def problems(config: Config) -> list[str]:
     )
     check(bool(config.model.path.strip()), "model.path", "a folder, a file, ORG/NAME or builtin:NAME")
     check(config.train.checkpoint_every >= 0, "train.checkpoint_every", "0 (never) or more generations")
+    check(0 <= config.log.drift_every < 2**31, "log.drift_every", "0 (never) or more generations")
     check(config.train.keep_checkpoints >= 1, "train.keep_checkpoints", "at least 1")
+    check(config.randopt.voters >= 0, "randopt.voters", "0 (no vote) or more")
+    if config.method == "randopt":
+        check(es.control == "zero_update", "es.control", "zero_update for method randopt, whose weights never move")
+        check(es.generations >= 1, "es.generations", "at least 1 for method randopt")
+    _check_grpo(config, check)
     return found
+
+
+def _check_grpo(config: Config, check: Callable[[bool, str, str], None]) -> None:
+    grpo = config.grpo
+    check(grpo.group_size >= 2, "grpo.group_size", "at least 2, since episodes are compared with each other")
+    for name in ("batches", "micro_batch"):
+        check(getattr(grpo, name) >= 1, f"grpo.{name}", "at least 1")
+    check(0 <= grpo.clip_low < 1, "grpo.clip_low", "0 or more and below 1")
+    for name in ("clip_high", "beta", "lr", "weight_decay", "max_norm"):
+        check(_at_least_0(getattr(grpo, name)), f"grpo.{name}", "a finite number, 0 or more")
+    for name in ("beta1", "beta2"):
+        check(0 <= getattr(grpo, name) < 1, f"grpo.{name}", "0 or more and below 1")
+    check(grpo.warmup >= 0, "grpo.warmup", "0 or more steps")
+    check(grpo.eps > 0 and math.isfinite(grpo.eps), "grpo.eps", "above 0")
+    if config.method == "grpo":
+        check(config.rollout.temperature > 0, "rollout.temperature", "above 0 for method grpo, which learns from luck")
+        check(config.es.master == "float32", "es.master", "float32 for method grpo")
+        check(config.es.anchor == 0, "es.anchor", "0 for method grpo, which has grpo.beta")
+        check(config.train.mesh == (1, 1), "train.mesh", "[1, 1] for method grpo, which runs on one device")
 
 
 def _is_scope(text: str) -> bool:

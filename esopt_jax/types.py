@@ -53,6 +53,7 @@ class Purpose:
     ROUNDING = 4
     CONTROL = 5
     ADAPTER = 6
+    BATCHES = 7
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,10 @@ Outcome = Literal["success", "failure", "error"]
 
 @dataclass(frozen=True)
 class Turn:
-    """One exchange: what the agent read, what it wrote, what came of it."""
+    """One exchange: what the agent read, what it wrote, what came of it.
+
+    `fresh`: it forgot everything before; else the prompt goes on from the reply before it.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
@@ -188,6 +192,7 @@ class Turn:
     truncated: bool
     seconds: float
     info: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = True
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,12 @@ def _results(summary: dict) -> list[tuple[str, dict]]:
     for stage in ("base", "final"):
         by_sampling = summary[f"{stage}_by_sampling"] or {"preset": summary[stage]}
         rows += [(f"{stage}, {sampling}", result) for sampling, result in by_sampling.items()]
-    if summary["best_random"] is not None:
-        rows.append(("best random perturbation", summary["best_random"]))
+    named = (
+        ("best_random", "best random perturbation"),
+        ("randopt", "best of all perturbations"),
+        ("randopt_vote", "vote of the best perturbations"),
+    )
+    rows += [(text, summary[key]) for key, text in named if summary[key] is not None]
     return rows
 
 

@@ -81,14 +81,16 @@ def decode_step(
     return _logits(view, x, arch), Cache(length=cache.length + live, layers=memories)
 
 
-def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Llama) -> jax.Array:
+def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Llama, remat: bool = False) -> jax.Array:
     """Logits at every position of right-padded `tokens`."""
     cache = init_cache(arch, *tokens.shape, dtype=embedding(view, tokens[:, 0]).dtype)
-    hidden, _ = _read(view, cache, tokens, lengths, arch=arch)
+    hidden, _ = _read(view, cache, tokens, lengths, arch=arch, remat=remat)
     return _logits(view, hidden, arch)
 
 
-def _read(view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Llama) -> tuple[jax.Array, Cache]:
+def _read(
+    view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Llama, remat: bool = False
+) -> tuple[jax.Array, Cache]:
     """Hidden states `[B, T, D]` of a segment, before the final norm."""
     turn = per_head(rotation(cache.length[:, None] + jnp.arange(tokens.shape[1]), frequencies(arch)))
 
@@ -98,20 +100,24 @@ def _read(view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, ar
         mixed, memory = attend_segment(q, k, v, memory, cache.length, lengths)
         return jnp.moveaxis(mixed, -2, 1), memory
 
-    x, memories = _through(view, cache, embedding(view, tokens), mix, arch)
+    x, memories = _through(view, cache, embedding(view, tokens), mix, arch, remat)
     return x, Cache(length=cache.length + lengths, layers=memories)
 
 
 def _through(
-    view: View, cache: Cache, x: jax.Array, mix: Mix, arch: Llama
+    view: View, cache: Cache, x: jax.Array, mix: Mix, arch: Llama, remat: bool = False
 ) -> tuple[jax.Array, tuple[AttentionCache, ...]]:
     """`x: [..., D]` through all layers, whose heads are mixed by `mix`."""
-    memories = []
-    for w, memory in layers(view, cache):
+
+    def layer(w: View, x: jax.Array, memory: AttentionCache) -> tuple[jax.Array, AttentionCache]:
         normed = plain_rms_norm(x, w["input_layernorm.weight"], eps=arch.rms_norm_eps)
         mixed, memory = mix(w, normed, memory)
         x = x + dense(mixed, w["self_attn.o_proj.weight"], inputs=3)
-        x = x + mlp(w, plain_rms_norm(x, w["post_attention_layernorm.weight"], eps=arch.rms_norm_eps))
+        return x + mlp(w, plain_rms_norm(x, w["post_attention_layernorm.weight"], eps=arch.rms_norm_eps)), memory
+
+    memories = []
+    for w, memory in layers(view, cache):
+        x, memory = (jax.checkpoint(layer) if remat else layer)(w, x, memory)
         memories.append(memory)
     return x, tuple(memories)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,19 +110,21 @@ def decode_step(
     return _logits(view, x, arch), Cache(length=cache.length + live, layers=tuple(memories))
 
 
-def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35) -> jax.Array:
+def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35, remat: bool = False) -> jax.Array:
     """Logits at every position of right-padded `tokens`."""
     cache = init_cache(arch, *tokens.shape, dtype=embedding(view, tokens[:, 0]).dtype)
-    hidden, _ = _read(view, cache, tokens, lengths, arch=arch)
+    hidden, _ = _read(view, cache, tokens, lengths, arch=arch, remat=remat)
     return _logits(view, hidden, arch)
 
 
-def _read(view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35) -> tuple[jax.Array, Cache]:
+def _read(
+    view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, arch: Qwen35, remat: bool = False
+) -> tuple[jax.Array, Cache]:
     """Hidden states `[B, T, D]` of a segment, before the final norm."""
     x = embedding(view, tokens)
     turn = rotation(cache.length[:, None] + jnp.arange(tokens.shape[1]), frequencies(arch))
-    memories = []
-    for (w, memory), kind in zip(layers(view, cache), arch.layer_types, strict=True):
+
+    def layer(kind: str, w: View, x: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
         normed = rms_norm(x, w["input_layernorm.weight"], eps=arch.rms_norm_eps)
         if kind == FULL:
             mixed, memory = gated_attention.segment(
@@ -129,7 +132,12 @@ def _read(view: View, cache: Cache, tokens: jax.Array, lengths: jax.Array, *, ar
             )
         else:
             mixed, memory = delta_net.segment(layer_view(w, "linear_attn."), normed, memory, lengths, arch=arch)
-        x = _with_mlp(w, x + mixed, arch)
+        return _with_mlp(w, x + mixed, arch), memory
+
+    memories = []
+    for (w, memory), kind in zip(layers(view, cache), arch.layer_types, strict=True):
+        run = partial(layer, kind)
+        x, memory = (jax.checkpoint(run) if remat else run)(w, x, memory)
         memories.append(memory)
     return x, Cache(length=cache.length + lengths, layers=tuple(memories))
 

@@ -144,6 +144,9 @@ def decode_step(
     return _model(arch).decode_step(view, cache, tokens, live, arch=arch)
 
 
-def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Architecture) -> jax.Array:
-    """Logits `[B, T, V]` float32 at every position of right-padded `tokens: [B, T]`; garbage beyond `lengths: [B]`."""
-    return _model(arch).score(view, tokens, lengths, arch=arch)
+def score(view: View, tokens: jax.Array, lengths: jax.Array, *, arch: Architecture, remat: bool = False) -> jax.Array:
+    """Logits `[B, T, V]` float32 at every position of right-padded `tokens: [B, T]`; garbage beyond `lengths: [B]`.
+
+    With `remat` a gradient keeps the input of each layer and computes the rest of it again: less memory, more work.
+    """
+    return _model(arch).score(view, tokens, lengths, arch=arch, remat=remat)

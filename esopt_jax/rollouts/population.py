@@ -155,7 +155,9 @@ def rollout_population(
         shape = (size, min(stage.slots or width, width))
         if stage.products is not None and stage.clock.product_s is None:
             stage.clock.product_s = stage.products(views[0], shape)
-        plays = [_seated(_plays(member, cases, stage.episodes_per_case), stage, seed, generation) for member in playing]
+        plays = [
+            seeded(episodes_of(member, cases, stage.episodes_per_case), stage, seed, generation) for member in playing
+        ]
         lanes = [list(chain.from_iterable(plays[lane::size])) for lane in range(size)]
         played = _play(
             stage,
@@ -202,14 +204,14 @@ def rollout_model(
     Returns:
         `[len(cases) * repeats]`, the repeats of a case side by side.
     """
-    own = share(_plays(member, cases, repeats))
+    own = share(episodes_of(member, cases, repeats))
     views = stage.engine.spread(view)
     shares, episodes = stage.engine.shares, len(cases) * repeats
     each = -(-min(rows or episodes, episodes) // (shares * count()))
     played = _play(
         stage,
         views,
-        [_seated(own, stage, seed, generation)],
+        [seeded(own, stage, seed, generation)],
         (shares, each),
         sampling=sampling,
         seed=seed,
@@ -219,7 +221,8 @@ def rollout_model(
     return of_all(played[0])
 
 
-def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
+def episodes_of(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
+    """What a member plays, the repeats of a case side by side; environments have no seed yet."""
     return [
         Episode(member=member, case=index, episode=repeat, task=task, seed=0)
         for index, task in cases
@@ -227,7 +230,7 @@ def _plays(member: int, cases: Sequence[Case], repeats: int) -> list[Episode]:
     ]
 
 
-def _seated(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) -> list[Episode]:
+def seeded(plays: Sequence[Episode], stage: Stage, seed: int, generation: int) -> list[Episode]:
     """The same episodes with the seeds of their environments."""
     case, episode, member = np.array([(p.case, p.episode, p.member) for p in plays], np.int32).reshape(-1, 3).T
     common = stage.engine.common_random_numbers

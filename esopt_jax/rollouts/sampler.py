@@ -148,10 +148,10 @@ def _sample(
     across: str | None = None,
 ) -> jax.Array:
     """`sample` of a whole vocabulary, or of this device's part of one that is cut over the mesh axis `across`."""
-    scores, ids = _candidates(logits, sampling, vocab_limit, counts, across)
+    scores, ids = candidates(logits, sampling, vocab_limit=vocab_limit, counts=counts, across=across)
     if sampling.flags.top_k:
         across = None  # every device has all candidates
-    kept = _filtered(scores, sampling, across)
+    kept = filtered(scores, sampling, across=across)
     noisy = kept + gumbel(token_bits(keys, position, ids))
     place = argmax(jnp.where(sampling.temperature > 0, noisy, scores))
     if sampling.flags.top_k:
@@ -162,6 +162,51 @@ def _sample(
     best = jnp.take_along_axis(chosen, place[..., None], axis=-1)[..., 0]
     token = place + lax.axis_index(across) * logits.shape[-1]
     return lax.pmin(jnp.where(best == lax.pmax(best, across), token, jnp.iinfo(jnp.int32).max), across)
+
+
+def candidates(
+    logits: jax.Array,
+    sampling: Sampling,
+    *,
+    vocab_limit: int,
+    counts: Counts | None = None,
+    across: str | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Penalised scores and their token ids: the vocabulary here, or the `top_k` best of all in falling order.
+
+    A reply is drawn from the softmax of these, once they are `filtered`.
+    """
+    size = logits.shape[-1]
+    first = 0 if across is None else lax.axis_index(across) * size
+    ids = first + jnp.arange(size, dtype=jnp.int32)
+    scores = logits.astype(jnp.float32)
+    if sampling.flags.penalties:
+        if counts is None:
+            raise ValueError("a sampler with penalties needs counts")
+        here = (
+            counts if across is None else jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, size, -1), counts)
+        )
+        scores = penalise(scores, here, sampling)
+    scores = jnp.where((ids < vocab_limit) & jnp.isfinite(scores), scores, -jnp.inf)
+    # Top-k comes before min-p here: both keep a prefix of the same order, so they commute, and the rest is cheap on k.
+    if not sampling.flags.top_k:
+        return scores, jnp.broadcast_to(ids, scores.shape)
+    scores, places = lax.top_k(scores, min(sampling.flags.top_k, size))
+    if across is None:
+        return scores, places
+    scores, ids = _side_by_side(scores, across), _side_by_side(first + places, across)
+    scores, places = lax.top_k(scores, min(sampling.flags.top_k, scores.shape[-1]))
+    return scores, jnp.take_along_axis(ids, places, axis=-1)
+
+
+def filtered(scores: jax.Array, sampling: Sampling, *, across: str | None = None) -> jax.Array:
+    """Scores over the temperature, `-inf` for candidates that min-p or top-p removes."""
+    scores = scores / jnp.where(sampling.temperature > 0, sampling.temperature, 1.0)
+    if sampling.flags.min_p:
+        scores = keep_min_p(scores, sampling.min_p, across=across)
+    if sampling.flags.top_p:
+        scores = keep_top_p(scores, sampling.top_p, across=across)
+    return scores
 
 
 def penalise(logits: jax.Array, counts: Counts, sampling: Sampling) -> jax.Array:
@@ -235,48 +280,12 @@ _BITS_ABOVE_1 = 0x3F800000 + (1 << 20)
 """Bit pattern of a float32 above every probability, whatever the rounding of a softmax."""
 
 
-def _candidates(
-    logits: jax.Array, sampling: Sampling, vocab_limit: int, counts: Counts | None, across: str | None
-) -> tuple[jax.Array, jax.Array]:
-    """Penalised scores and their token ids: the vocabulary here, or the `top_k` best of all in falling order."""
-    size = logits.shape[-1]
-    first = 0 if across is None else lax.axis_index(across) * size
-    ids = first + jnp.arange(size, dtype=jnp.int32)
-    scores = logits.astype(jnp.float32)
-    if sampling.flags.penalties:
-        if counts is None:
-            raise ValueError("a sampler with penalties needs counts")
-        here = (
-            counts if across is None else jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, size, -1), counts)
-        )
-        scores = penalise(scores, here, sampling)
-    scores = jnp.where((ids < vocab_limit) & jnp.isfinite(scores), scores, -jnp.inf)
-    # Top-k comes before min-p here: both keep a prefix of the same order, so they commute, and the rest is cheap on k.
-    if not sampling.flags.top_k:
-        return scores, jnp.broadcast_to(ids, scores.shape)
-    scores, places = lax.top_k(scores, min(sampling.flags.top_k, size))
-    if across is None:
-        return scores, places
-    scores, ids = _side_by_side(scores, across), _side_by_side(first + places, across)
-    scores, places = lax.top_k(scores, min(sampling.flags.top_k, scores.shape[-1]))
-    return scores, jnp.take_along_axis(ids, places, axis=-1)
-
-
 def _side_by_side(x: jax.Array, across: str) -> jax.Array:
     """The devices' `[..., K]` next to each other, on all of them: one small all-reduce, since all but one are 0."""
     shape = (*x.shape[:-1], lax.axis_size(across), x.shape[-1])
     own = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) == lax.axis_index(across)
     spread = jnp.where(own, x[..., None, :], jnp.zeros((), x.dtype))
     return lax.psum(spread, across).reshape(*x.shape[:-1], -1)
-
-
-def _filtered(scores: jax.Array, sampling: Sampling, across: str | None) -> jax.Array:
-    scores = scores / jnp.where(sampling.temperature > 0, sampling.temperature, 1.0)
-    if sampling.flags.min_p:
-        scores = keep_min_p(scores, sampling.min_p, across=across)
-    if sampling.flags.top_p:
-        scores = keep_top_p(scores, sampling.top_p, across=across)
-    return scores
 
 
 def _largest(x: jax.Array, across: str | None) -> jax.Array:

@@ -90,7 +90,8 @@ class Seat:
         self.tokens += len(ids)
         prompt = self.prompt if self.fresh else self.prompt[1:]  # the first id of a continuation is in the last reply
         invalid, truncated = bool(info.get("invalid", False)), ids[-1] not in stop_ids
-        self.turns.append(Turn(prompt, ids, text, reward, invalid, truncated, perf_counter() - self.began, info))
+        seconds = perf_counter() - self.began
+        self.turns.append(Turn(prompt, ids, text, reward, invalid, truncated, seconds, info, self.fresh))
         if done:
             self.outcome = "success" if reward >= success_at else "failure"
         elif self.outcome is None and len(self.turns) == max_turns:

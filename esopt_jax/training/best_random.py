@@ -60,16 +60,19 @@ def find_best(session: Session, base: Master, *, rounds: int) -> int:
     return int(np.argmax(np.mean(fitness, axis=0)))
 
 
-def member_policy(session: Session, base: Master, member: int) -> View:
-    """What the forward pass reads of one of the perturbations, dense and in the compute type."""
+def member_policy(
+    session: Session, base: Master, member: int, *, generation: int | None = None, sigma: float | None = None
+) -> View:
+    """What the forward pass reads of one perturbation, dense and in the compute type; by default of those here."""
     es, dtype = session.config.es, jnp.dtype(session.config.model.dtype)
-    key = noise_key(es.seed, es.generations, member, antithetic=es.antithetic)
+    generation = es.generations if generation is None else generation
+    key = noise_key(es.seed, generation, member, antithetic=es.antithetic)
     with session.stage.engine.within():
         view = perturb(
             key,
             base,
             specs=session.model.specs,
-            sigma=es.sigma,
+            sigma=es.sigma if sigma is None else sigma,
             plan=es.plan,
             rank=es.rank,
             dtype=dtype,

@@ -3,7 +3,8 @@
     {"updates", "policy", "sampling", "metric", "mean", "ci95", "episodes", "mean_turns", "invalid_action_rate",
      "faults", "cases", "solved", "played", "seconds"}
 
-`policy` is "tuned" (the weights after so many updates) or "best_random" (`updates` then counts those of the whole run).
+`policy` is "tuned" (the weights after so many updates), or "best_random", "randopt" or "randopt_vote" (`updates` then
+counts those of the whole run).
 `cases[i]` was solved `solved[i]` times in `played[i]` episodes. An evaluation that is in the file is not played again.
 """
 
@@ -19,6 +20,7 @@ from esopt_jax.training.jsonl import JsonlWriter
 from esopt_jax.training.scoring import Evaluation
 
 TUNED, BEST_RANDOM = "tuned", "best_random"
+RANDOPT, RANDOPT_VOTE = "randopt", "randopt_vote"
 
 
 class Scored(NamedTuple):

@@ -45,7 +45,7 @@ def play_generation(session: Session, master: Master, index: int) -> Generation:
     """
     config = session.config
     sigma, alpha = scheduled(config.es, "sigma", index), scheduled(config.es, "alpha", index)
-    cases = session.training_cases(index)
+    cases = session.training_cases(0 if config.method == "randopt" else index)  # which compares all of them
     started = time.perf_counter()
     clock = session.stage.clock
     clock.restart()

@@ -29,7 +29,7 @@ def score_weights(session: Session, master: Master, ledger: Ledger, updates: int
     everyway = config.eval.by_sampling and updates in (0, config.es.generations)
     for sampling in samplings(config.rollout) if everyway else (PRESET,):
         scored = Scored(updates, TUNED, sampling)
-        result = _once(session, ledger, scored, partial(_play, session, master, scored, ledger))
+        result = once(session, ledger, scored, partial(_play, session, master, scored, ledger))
         if sampling == PRESET and updates not in ledger.evaluated:
             _report(result, ledger, scored)
 
@@ -42,10 +42,10 @@ def score_best_random(session: Session, ledger: Ledger) -> None:
         log.info("scoring the best of %d random perturbations", config.es.population_size)
         return best_random(session, base_master(base_model(config.model.path, config.es, config.train.mesh), config.es))
 
-    _once(session, ledger, Scored(config.es.generations, BEST_RANDOM, PRESET), play)
+    once(session, ledger, Scored(config.es.generations, BEST_RANDOM, PRESET), play)
 
 
-def _once(session: Session, ledger: Ledger, scored: Scored, play: Callable[[], Evaluation]) -> Evaluation:
+def once(session: Session, ledger: Ledger, scored: Scored, play: Callable[[], Evaluation]) -> Evaluation:
     """The evaluation from the file, or played and put there."""
     result = ledger.evaluations.get(scored)
     if result is None:

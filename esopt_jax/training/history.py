@@ -30,14 +30,17 @@ SCHEMA = 1
 
 def header_row(config: Config, *, base_digest: str, fingerprint: str) -> dict[str, Any]:
     """Row 0: everything that defines the noise, the update and the base they act on."""
+    tree = to_dict(config)
+    method = {} if config.method != "grpo" else {"method": config.method, config.method: tree[config.method]}
     return {
         "kind": "header",
+        **method,
         "schema": SCHEMA,
         "noise_spec": NOISE_SPEC,
         "base_digest": base_digest,
         "config_hash": config_hash(config),
         "fingerprint": fingerprint,
-        "es": to_dict(config)["es"],
+        "es": tree["es"],
         "mesh": list(config.train.mesh),
     }
 

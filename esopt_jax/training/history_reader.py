@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from esopt_jax.config import Config, ESConfig, config_hash
+from esopt_jax.config import LATER, Config, ESConfig, config_hash
 from esopt_jax.config_reader import from_dict
 from esopt_jax.core.replay import Record
 from esopt_jax.errors import EsoptError
@@ -169,11 +169,16 @@ class _State:
 def _header(row: Mapping[str, Any]) -> Header:
     if row.get("kind") != "header":
         raise EsoptError(f"kind is {row.get('kind')!r}; a history begins with its 'header'")
+    if "method" in row:
+        raise EsoptError(
+            f"the run is of method {row['method']!r}, whose steps cannot be replayed: its checkpoints are what there is"
+        )
     _check(row, "schema", lambda x: x == SCHEMA, f"{SCHEMA}, the schema of this version")
     _check_keys(row, "header")
     _check(row, "noise_spec", lambda x: x == NOISE_SPEC, f"{NOISE_SPEC}, the noise specification of this version")
     _check(row, "mesh", lambda x: _is_list(x, 2, _is_index) and min(x) > 0, "[member, model]")
-    if not isinstance(row["es"], dict) or set(row["es"]) != set(vars(ESConfig())):
+    later = {key.removeprefix("es.") for key in LATER if key.startswith("es.")}
+    if not isinstance(row["es"], dict) or set(row["es"]) | later != set(vars(ESConfig())):
         raise EsoptError("es is not the whole section of a config")
     return Header(
         base_digest=_hex(row, "base_digest", 32),

@@ -32,6 +32,7 @@ class Earlier:
         history, metrics, evaluations: bytes of complete lines, or None where there is no file yet.
         scores: rows of `evaluations.jsonl`, read and checked.
         evaluated: numbers of updates whose evaluation has its row of metrics.
+        drifted: those whose drift has one.
     """
 
     history: int | None = None
@@ -39,6 +40,7 @@ class Earlier:
     evaluations: int | None = None
     scores: Mapping[Scored, tuple[Evaluation, float]] = field(default_factory=dict)
     evaluated: frozenset[int] = frozenset()
+    drifted: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -56,10 +58,12 @@ class Ledger:
         fingerprint: of the platform.
         started: `time.perf_counter()` at which this process began.
         evaluated: numbers of updates whose evaluation has its row of metrics.
+        drifted: those whose drift has one.
         monitor: is told every row of metrics.
         stop: whether a signal has come.
         passing: is told every moment.
         held: raises if the folder's lock was taken away.
+        probes: what the drift of answers is measured on, once that is known (`drift`).
     """
 
     config: Config
@@ -72,10 +76,12 @@ class Ledger:
     fingerprint: str
     started: float
     evaluated: set[int]
+    drifted: set[int]
     monitor: Callable[[Mapping[str, Any]], None]
     stop: StopRequest
     passing: At
     held: Callable[[], None]
+    probes: Any = None
 
     def at(self, moment: Moment) -> None:
         """Say where the run is; stops it if a signal asked for that, or its lock is gone."""
@@ -143,6 +149,7 @@ def open_ledger(
             fingerprint=fingerprint,
             started=started,
             evaluated=set(earlier.evaluated),
+            drifted=set(earlier.drifted),
             monitor=send,
             stop=stop,
             passing=at,

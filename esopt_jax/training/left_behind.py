@@ -87,6 +87,7 @@ class LeftBehind:
             evaluations=self.scores_file.size if self.folder.evaluations.exists() else None,
             scores=self.scores,
             evaluated=frozenset(evaluated),
+            drifted=frozenset(row["generation"] for row in self.metrics.rows if "drift/distance" in row),
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.models.save import save_params
 from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.rollouts.trajectory import write_trajectories
-from esopt_jax.training.checkpoints import save_checkpoint, saved_checkpoints
+from esopt_jax.training.baselines.grpo import learn_by_gradients
+from esopt_jax.training.baselines.randopt import score_randopt
 from esopt_jax.training.commit import apply, confirm, write_down
 from esopt_jax.training.freed_memory import give_back, share_one_heap
 from esopt_jax.training.generation import Generation, play_generation
@@ -43,11 +45,15 @@ from esopt_jax.training.restore import base_master, base_model, base_policy, run
 from esopt_jax.training.run import Run
 from esopt_jax.training.run_folder import RunFolder, check_run_dir, create_run_folder, next_run_dir
 from esopt_jax.training.session import Session, load_parts, open_session
+from esopt_jax.training.settle import settle
 from esopt_jax.training.stopping import as_stop, stops
 from esopt_jax.training.summary import Totals
 from esopt_jax.types import Master
 
 log = logging.getLogger(__name__)
+
+Body = Callable[[Session, Master, Ledger, int], None]
+"""The work of a method, from weights after so many updates to the last evaluation."""
 
 
 def train(config: Config, run_dir: str | Path | None = None, *, started: float | None = None, at: At = pass_by) -> Run:
@@ -101,16 +107,19 @@ def train(config: Config, run_dir: str | Path | None = None, *, started: float |
             with ledger_of_run as ledger:
                 ledger.history.write(header_row(config, base_digest=base, fingerprint=mark))
                 write_json(folder.env, platform_record(config))
-                run_to_the_end(session, master, ledger, updates=0)
+                run_to_the_end(session, master, ledger, updates=0, body=_BODIES[config.method])
     return Run(run_dir)
 
 
-def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates: int) -> None:
-    """Everything after the weights of `updates` generations are there, which are used up."""
+def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates: int, body: Body | None = None) -> None:
+    """Everything after the weights of `updates` generations are there, which are used up.
+
+    `body` is the method's; by default evolution.
+    """
     try:
         ledger.write_summary("running")
         ledger.at(Moment.COMPILE)
-        _run(session, master, ledger, updates)
+        (body or evolve)(session, master, ledger, updates)
         ledger.write_summary("finished")
     except BaseException as fault:
         stop = as_stop(fault, ledger.stop)
@@ -126,7 +135,8 @@ def run_to_the_end(session: Session, master: Master, ledger: Ledger, *, updates:
         master.clear()  # its arrays, whoever still holds it
 
 
-def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
+def evolve(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
+    """The generations that are left, and what follows them."""
     config, folder = session.config, ledger.folder
     total = config.es.generations
     if updates == 0:
@@ -134,17 +144,21 @@ def _run(session: Session, master: Master, ledger: Ledger, updates: int) -> None
     elif not ledger.evaluations.has_base():  # its file was lost
         base = base_model(config.model.path, config.es, config.train.mesh)
         score_weights(session, base_policy(base, config.es, config.model.dtype), ledger, 0)
-    _settle(session, master, ledger, updates)
-    update = run_update(session.model.specs, config.es)
+    settle(session, master, ledger, updates)
+    update = run_update(
+        session.model.specs, config.es, lambda: base_model(config.model.path, config.es, config.train.mesh)
+    )
     with progress(config.log.progress, total, done=updates) as report:
         for index in range(updates, total):
             master = _generation(session, master, ledger, index, update, report)
-            _settle(session, master, ledger, index + 1)
+            settle(session, master, ledger, index + 1)
     if is_owner():
         save_params(folder.final, master, session.model, replace=True)
     master.clear()  # to make room for the base
     if config.eval.best_random:
         score_best_random(session, ledger)
+    if config.method == "randopt":
+        score_randopt(session, ledger)
     folder.pending.unlink(missing_ok=True)
 
 
@@ -172,21 +186,6 @@ def _generation(session: Session, master: Master, ledger: Ledger, index: int, up
     return master
 
 
-def _settle(session: Session, master: Master, ledger: Ledger, updates: int) -> None:
-    """What is due after so many updates and not there yet: a checkpoint, evaluations."""
-    train, total, root = session.config.train, session.config.es.generations, ledger.folder.checkpoints
-    due = _due(train.checkpoint_every, updates, total) and updates and updates not in saved_checkpoints(root)
-    if due and is_owner():
-        save_checkpoint(root, master, updates=updates, keep=train.keep_checkpoints, at=ledger.at)
-    if updates in (0, total) or (session.config.eval.every and updates % session.config.eval.every == 0):
-        score_weights(session, master, ledger, updates)
-        ledger.write_summary("running")
-
-
-def _due(every: int, updates: int, total: int) -> bool:
-    return bool(every) and (updates % every == 0 or updates == total)
-
-
 def _write_members(folder: RunFolder, generation: Generation, which: str) -> None:
     """The episodes of the members that `log.trajectories` names."""
     if which == "none":
@@ -197,3 +196,6 @@ def _write_members(folder: RunFolder, generation: Generation, which: str) -> Non
         folder.trajectories(generation.record.generation),
         [episode for member in sorted(chosen) for episode in generation.episodes[member]],
     )
+
+
+_BODIES: dict[str, Body] = {"es": evolve, "randopt": evolve, "grpo": learn_by_gradients}

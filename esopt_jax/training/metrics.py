@@ -5,8 +5,8 @@ an evaluation at g scores those weights themselves, so that both share one axis.
 equal. A value that does not exist (a mean of nothing) is null.
 
     reward                        mean reward of the episodes that count
-    reward_std                    standard deviation of reward over members on one case, averaged over cases
-    frac_reward_zero_std          share of cases on which all members got the same reward: nothing to learn from
+    reward_std                    standard deviation of reward over members (episodes of a group) on one case, averaged
+    frac_reward_zero_std          share of cases on which all of them got the same reward: nothing to learn from
     completions/mean_length       tokens of a completion, mean over turns
     completions/clipped_ratio     share of completions cut at rollout.max_new_tokens
     fitness/mean, fitness/std, fitness/best         over members, before shaping
@@ -18,6 +18,7 @@ equal. A value that does not exist (a mean of nothing) is null.
     episodes                      episodes that count
     turns/mean                    turns of an episode
     invalid_action_rate           share of turns whose action the environment rejected
+    repeated_action_rate          share of turns whose reply was given before in the same episode
     faults                        episodes lost to infrastructure errors
     excluded_cases                columns of episodes dropped for all members because of them
     abandoned_workers             host threads given up so far, because a call of the environment hung
@@ -35,6 +36,12 @@ equal. A value that does not exist (a mean of nothing) is null.
     time/compile_s                seconds of the generation spent compiling; part of `time/rollout_s`, of no phase
     memory/host_peak_bytes        largest resident memory of the process so far
     memory/device_peak_bytes      the same of the first device, where it tells
+    grpo/loss, grpo/kl            of a step of method grpo: its loss, and the divergence from the start in it
+    grpo/clip_fraction            share of tokens, weighed as in the loss, whose ratio was clipped
+    grpo/ratio_off                largest distance of a token's ratio from 1
+    grpo/grad_norm                length of the gradient before it is cut short, mean over optimiser steps
+    grpo/lr, grpo/optimizer_steps learning rate, and how many optimiser steps were taken
+    drift/...                     of weights and answers from the start: see `drift`
     eval/solve_rate               of held-out tasks
     eval/ci_low, eval/ci_high     its 95 % interval
     eval/episodes, eval/mean_turns, eval/invalid_action_rate, eval/faults         as above
@@ -139,9 +146,18 @@ def episode_metrics(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "episodes": len(played),
         "turns/mean": _mean(len(episode.turns) for episode in played),
         "invalid_action_rate": _mean(turn.invalid for turn in turns),
+        "repeated_action_rate": _mean(again for episode in played for again in _repeats(episode)),
         "faults": len(episodes) - len(played),
         "tokens": sum(len(turn.completion_ids) for episode in episodes for turn in episode.turns),
     }
+
+
+def _repeats(episode: Trajectory) -> Iterable[bool]:
+    """For every turn whether its reply was given before; what the agent read then may have been something else."""
+    said: set[str] = set()
+    for turn in episode.turns:
+        yield turn.text in said
+        said.add(turn.text)
 
 
 def _spread_over_members(episodes: Iterable[Trajectory]) -> list[float]:

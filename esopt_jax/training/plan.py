@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from esopt_jax.config import Config, to_dict
+from esopt_jax.errors import EsoptError
 from esopt_jax.models.load import find_architecture
 from esopt_jax.training.plan_advice import advice, fits, shortfall
 from esopt_jax.training.plan_bytes import (
@@ -57,6 +58,8 @@ def make_plan(
         >>> plan["parameters"], plan["episodes_per_generation"], plan["fits"]
         (85800, 32, True)
     """
+    if config.method == "grpo":
+        raise EsoptError("a run of method grpo cannot be planned: what its gradients need is not computed here")
     arch = find_architecture(config.model.path)
     sizing = sizing_of(arch, config)
     population, evaluation = population_footprint(sizing), evaluation_footprint(sizing)

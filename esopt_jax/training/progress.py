@@ -48,11 +48,15 @@ def plain_line(row: Mapping[str, Any], generations: int, elapsed_s: float, *, ea
     done = row["generation"] + 1
     eta = timedelta(seconds=round(elapsed_s / (done - earlier) * (generations - done)))
     speed = f"{_speed(row)}{_most(row)}"
-    return f"generation {done}/{generations}  {_scores(row)}  sigma {row['sigma']:.3g}  {speed}  ETA {eta}"
+    return f"generation {done}/{generations}  {_scores(row)}{_sigma(row)}  {speed}  ETA {eta}"
 
 
 def _scores(row: Mapping[str, Any]) -> str:
     return f"fitness {row['fitness/mean']:.3f}  best {row['fitness/best']:.3f}"
+
+
+def _sigma(row: Mapping[str, Any]) -> str:
+    return f"  sigma {row['sigma']:.3g}" if "sigma" in row else ""  # of evolution alone
 
 
 def _speed(row: Mapping[str, Any]) -> str:

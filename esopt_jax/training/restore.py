@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import jax
 
 from esopt_jax.config import ESConfig
+from esopt_jax.core.anchor import anchored
 from esopt_jax.core.digest import digest
-from esopt_jax.core.master import base_leaf, master_leaf, view_dtype
+from esopt_jax.core.master import base_leaf, master_leaf, master_value, view_dtype
 from esopt_jax.core.replay import replay
 from esopt_jax.core.scope import tuned_specs
 from esopt_jax.core.update import Update, UpdateStats, make_update
@@ -99,9 +101,12 @@ def base_policy(model: Model, es: ESConfig, dtype: Any) -> View:
     return view
 
 
-def run_update(specs: Specs, es: ESConfig) -> Update:
-    """The update of a run: live training, resume and replay all go through it."""
-    return make_update(
+def run_update(specs: Specs, es: ESConfig, base: Callable[[], Model] | None = None) -> Update:
+    """The update of a run: live training, resume and replay all go through it.
+
+    `base` gives the base model, which an anchor needs; its leaves are then read from the disk for every update.
+    """
+    update = make_update(
         specs,
         population_size=es.population_size,
         plan=es.plan,
@@ -111,6 +116,15 @@ def run_update(specs: Specs, es: ESConfig) -> Update:
         multipliers=es.sigma_multipliers,
         scope=es.scope,
     )
+    if es.anchor == 0:
+        return update
+    assert base is not None, "an anchor needs the base"
+    start, of = base().params, {spec.path: spec for spec in specs}
+
+    def leaf(path: str) -> jax.Array:
+        return master_value(master_leaf(start[path], spec=of[path], format=es.master))
+
+    return anchored(update, start=leaf, specs=specs, scope=es.scope, strength=es.anchor)
 
 
 def restore(
@@ -154,7 +168,8 @@ def restore(
         master, mark = (base_master(model, es), mark) if found is None else (found, history.digests[start - 1])
     same = es.plan == "full" or mesh[1] == history.header.mesh[1]
     exact, stats = True, None
-    steps = replay(history.records[start:updates], master, seed=es.seed, update=run_update(model.specs, es))
+    update = run_update(model.specs, es, lambda: model)
+    steps = replay(history.records[start:updates], master, seed=es.seed, update=update)
     began, seconds = time.perf_counter(), 0.0
     for record, master, stats in steps:  # noqa: B007 (the last one is returned)
         mark = digest(master)

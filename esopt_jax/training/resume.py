@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esopt_jax.config import config_hash, to_yaml
+from esopt_jax.config_reader import load_config
 from esopt_jax.core.digest import digest
 from esopt_jax.core.fingerprint import fingerprint
-from esopt_jax.errors import StoppedError
+from esopt_jax.errors import EsoptError, StoppedError
 from esopt_jax.rollouts.processes import agreed, is_owner, peers_told
 from esopt_jax.training.checkpoints import set_aside, tidy
 from esopt_jax.training.commit import Commit, confirm
@@ -69,6 +70,10 @@ def resume(
     """
     started = time.perf_counter() if started is None else started
     shared = RunFolder(Path(run_dir))
+    if method_of(shared) == "grpo":
+        from esopt_jax.training.baselines.grpo_resume import resume_grpo
+
+        return resume_grpo(shared.path, overrides, started=started, at=at)
     with stops() as stop, peers_told(), own_copy(shared.path) as folder, run_lock(folder.lock) as held:
         left = read_left_behind(folder)
         config = quiet(agreed_config(left, overrides))
@@ -116,6 +121,14 @@ def resume(
                     tidy(folder.checkpoints, updates=restored.updates, keep=config.train.keep_checkpoints)
                 run_to_the_end(session, restored.master, ledger, updates=restored.updates)
     return Run(shared.path)
+
+
+def method_of(folder: RunFolder) -> str:
+    """The method of a run; evolution's files are checked where they are read, so what cannot be read passes as one."""
+    try:
+        return load_config(folder.config.absolute()).method
+    except EsoptError:
+        return "es"
 
 
 def _describe(restored: Restored) -> str:

@@ -120,7 +120,7 @@ class Run:
         return {path: master_value(leaf) for path, leaf in restored.master.items()}
 
     def replay(self, generation: int | None = None, *, base: str | Path | None = None) -> Replay:
-        """Rebuild the weights from base and history alone and compare: see `training.replay`."""
+        """Rebuild the weights from base and history alone and compare: see `training.replay`; of evolution only."""
         return replay_run(self.folder, generation=generation, base=base)
 
     def restore(
@@ -135,7 +135,12 @@ class Run:
         They come on `mesh`, by default the run's own, or on one device where there are too few. On another platform
         they may be equal to tolerance only, which is logged.
         """
-        history, config = self.history(), self.config
+        config = self.config
+        if config.method == "grpo":
+            from esopt_jax.training.baselines.grpo_files import restore_run
+
+            return restore_run(self._files, config, updates=generation, base=base)
+        history = self.history()
         check_config(history, config, self._files.config)
         use_numerics(config)
         mesh = mesh_here(config.train.mesh) if mesh is None else mesh

@@ -76,7 +76,7 @@ def train_seeds(config: Config, seeds: Sequence[int], root: Path) -> dict[str, A
     for number, (seed, own) in enumerate(configs.items(), 1):
         folder = _folder(root, seed)
         begun = folder.config.exists()
-        finished = begun and read_left_behind(folder).finished
+        finished = begun and _finished(folder, own)
         state = ": finished earlier" if finished else ": going on" if begun else ""
         log.info("seed %d (%d of %d)%s", seed, number, len(configs), state)
         try:
@@ -132,6 +132,14 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 def _folder(root: Path, seed: int) -> RunFolder:
     return RunFolder(root / f"seed-{seed}")
+
+
+def _finished(folder: RunFolder, config: Config) -> bool:
+    if config.method == "grpo":
+        from esopt_jax.training.baselines.grpo_resume import is_finished
+
+        return is_finished(folder, config)
+    return read_left_behind(folder).finished
 
 
 def _check_same(folder: RunFolder, config: Config) -> None:

@@ -2,13 +2,15 @@
 
 Every key is always there; null means that the run did not get that far or did not ask for it.
 
-    schema, preset, task, model, config_hash, noise_spec, fingerprint      what was run
+    schema, preset, method, task, model, config_hash, noise_spec, fingerprint      what was run
     status                        "running", "finished", or "stopped" with the reason in `stopped_because`
     es_seed, eval_seed, generations, population_size, train_episodes, sampling
+                                  `population_size` is the size of a group where the method has no population
     base, final                   {metric, mean, ci95, episodes, mean_turns, invalid_action_rate, faults}, held-out
     gain                          {mean, ci95} of final - base, paired by puzzle
     base_by_sampling, final_by_sampling      the same records for "preset", "t0.7_p0.8" and "greedy"
     best_random                   record of the best of N single perturbations
+    randopt, randopt_vote         of a run of method randopt: of its best perturbation, and of the vote of the best
     updates_skipped               generations without an update, since fitness did not differ between members
     abandoned_workers             host threads given up because a call of the environment hung
     wall_s, compile_s, rollout_tokens, tokens_per_s, peak_rss_bytes, digest
@@ -26,7 +28,7 @@ from typing import Any
 
 from esopt_jax.config import Config, config_hash
 from esopt_jax.training.evaluate import PRESET, samplings
-from esopt_jax.training.evaluations import BEST_RANDOM, TUNED, EvaluationLog, Scored
+from esopt_jax.training.evaluations import BEST_RANDOM, RANDOPT, RANDOPT_VOTE, TUNED, EvaluationLog, Scored
 from esopt_jax.training.jsonl import read_json, write_json
 from esopt_jax.training.memory import peak_rss_bytes
 from esopt_jax.training.run_folder import RunFolder
@@ -96,10 +98,11 @@ def summarize(
     """
     last = config.es.generations
     base, final = (evaluations.get(Scored(updates, TUNED, PRESET)) for updates in (0, last))
-    best = evaluations.get(Scored(last, BEST_RANDOM, PRESET))
+    best, randopt, vote = (evaluations.get(Scored(last, of, PRESET)) for of in (BEST_RANDOM, RANDOPT, RANDOPT_VOTE))
     return {
         "schema": SCHEMA,
         "preset": config.preset,
+        "method": config.method,
         "task": config.env.name,
         "model": config.model.path,
         "config_hash": config_hash(config),
@@ -110,7 +113,7 @@ def summarize(
         "es_seed": config.es.seed,
         "eval_seed": config.eval.seed,
         "generations": totals.generations,
-        "population_size": config.es.population_size,
+        "population_size": config.grpo.group_size if config.method == "grpo" else config.es.population_size,
         "train_episodes": totals.train_episodes,
         "updates_skipped": totals.updates_skipped,
         "abandoned_workers": totals.abandoned_workers,
@@ -121,6 +124,8 @@ def summarize(
         "base_by_sampling": _by_sampling(config, evaluations, 0),
         "final_by_sampling": _by_sampling(config, evaluations, last),
         "best_random": None if best is None else best.record(),
+        "randopt": None if randopt is None else randopt.record(),
+        "randopt_vote": None if vote is None else vote.record(),
         "wall_s": wall_s,
         "compile_s": compile_s,
         "rollout_tokens": totals.rollout_tokens,

@@ -27,8 +27,8 @@ def make_config(tiny_model: Path, environments: Path):
     def make(factory: str = "Even", **overrides: object) -> Config:
         tree: dict = {}
         for key, value in tiny_agent.settings(tiny_model, f"{environments}:{factory}", **overrides).items():
-            section, _, name = key.partition(".")
-            tree.setdefault(section, {})[name] = value
+            section, _, name = key.rpartition(".")
+            (tree.setdefault(section, {}) if section else tree)[name] = value
         return from_dict(tree)
 
     return make

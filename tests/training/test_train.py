@@ -16,9 +16,10 @@ from esopt_jax.training import loop, metrics
 from esopt_jax.training.jsonl import read
 from esopt_jax.training.run_folder import RunFolder
 
-SUMMARY = """schema preset task model config_hash noise_spec fingerprint status es_seed eval_seed generations
+SUMMARY = """schema preset method task model config_hash noise_spec fingerprint status es_seed eval_seed generations
 population_size train_episodes sampling base final base_by_sampling final_by_sampling best_random wall_s compile_s
-rollout_tokens tokens_per_s peak_rss_bytes digest updates_skipped abandoned_workers gain stopped_because"""
+rollout_tokens tokens_per_s peak_rss_bytes digest updates_skipped abandoned_workers gain stopped_because
+randopt randopt_vote"""
 RESULT = {"metric", "mean", "ci95", "episodes", "mean_turns", "invalid_action_rate", "faults"}
 
 
