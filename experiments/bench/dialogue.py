@@ -80,7 +80,8 @@ def random_model(config: Mapping[str, Any], *, dtype: Any) -> Model:
     """A model of these sizes with random weights and the tokenizer of the built-in one."""
     arch = parse_architecture(config)
     specs = leaf_specs(arch)
-    params = {path: leaf.astype(dtype) for path, leaf in shapes.weights(specs).items()}
+    drawn = shapes.weights(specs)
+    params = {s.path: drawn.pop(s.path).astype(jnp.float32 if s.keep_float32 else dtype) for s in specs}
     return dataclasses.replace(load_model("builtin:sudoku-4x4"), arch=arch, specs=specs, params=params, eos_ids=())
 
 
