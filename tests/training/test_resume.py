@@ -392,7 +392,7 @@ def test_nothing_but_core_update_moves_weights():
         for path in package.rglob("*.py")
         if re.search(r"\bmake_update\(", path.read_text())
     }
-    assert makers == {"core/update.py", "training/restore.py"}
+    assert makers == {"core/update.py", "training/restore.py", "search/evolver.py"}
 
 
 def test_a_stop_while_going_on_counts_what_was_before(stopped, whole):
