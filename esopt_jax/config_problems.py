@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import warnings
@@ -11,17 +12,29 @@ from typing import Any
 from esopt_jax.config import Config
 
 
-def problems(config: Config) -> list[str]:
-    """Everything that is wrong with the values of `config`, each with the fix; empty when it can run."""
-    found: list[str] = []
+def checker(config: Any, found: list[str]) -> Callable[[bool, str, str], None]:
+    """`check(ok, key, allowed)`, which adds to `found` what is wrong with a value of `config` unless it is `ok`.
+
+    Example:
+        >>> from esopt_jax.config import Config
+        >>> found = []
+        >>> checker(Config(), found)(False, "es.seed", "another")
+        >>> found
+        ['es.seed is 0; it must be another']
+    """
 
     def check(ok: bool, key: str, allowed: str) -> None:
         if not ok:
-            node: Any = config
-            for name in key.split("."):
-                node = getattr(node, name)
-            found.append(f"{key} is {node!r}; it must be {allowed}")
+            value = functools.reduce(getattr, key.split("."), config)
+            found.append(f"{key} is {value!r}; it must be {allowed}")
 
+    return check
+
+
+def problems(config: Config) -> list[str]:
+    """Everything that is wrong with the values of `config`, each with the fix; empty when it can run."""
+    found: list[str] = []
+    check = checker(config, found)
     es, rollout, ev = config.es, config.rollout, config.eval
     check(bool(config.preset), "preset", "a name, since run folders are called after it")
     for section in ("es", "grpo", "randopt", "rollout", "eval", "train"):

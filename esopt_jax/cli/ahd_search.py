@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from esopt_jax.cli.train import add_set_option
-from esopt_jax.errors import EsoptError, StoppedError
+from esopt_jax.errors import EsoptError
 
 _DESCRIPTION = """\
 Search for a heuristic with a language model and leave a folder: resolved config, every program with its score, what
@@ -54,17 +54,10 @@ def run_plot_command(args: argparse.Namespace) -> int:
 
 def run_search_command(args: argparse.Namespace) -> int:
     """Search and print the result."""
-    from esopt_jax.training.signals import stop_signals
+    from esopt_jax.training.signals import signals_stop
 
-    with stop_signals() as stop:  # from the first moment to the last
-        try:
-            return _run(args)
-        except StoppedError:
-            raise
-        except BaseException as fault:
-            if (signalled := stop.error()) is None:
-                raise
-            raise signalled from fault
+    with signals_stop():
+        return _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:

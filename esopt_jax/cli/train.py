@@ -81,18 +81,10 @@ def run(args: argparse.Namespace) -> int:
     """Train, draw the curve and print the result."""
     if args.dry_run:
         return _dry_run(args)
-    from esopt_jax.training.signals import stop_signals
+    from esopt_jax.training.signals import signals_stop
 
-    with stop_signals() as stop:  # from the first moment to the last; the run itself has more to say about a stop
-        try:
-            with _with_others(args):
-                return _run(args)
-        except StoppedError:
-            raise
-        except BaseException as fault:
-            if (signalled := stop.error()) is None:
-                raise
-            raise signalled from fault
+    with signals_stop(), _with_others(args):
+        return _run(args)
 
 
 def _dry_run(args: argparse.Namespace) -> int:

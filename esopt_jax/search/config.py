@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
+from esopt_jax.config_problems import checker
 from esopt_jax.config_reader import build, read_tree
 from esopt_jax.errors import EsoptError
 from esopt_jax.search.settings import EvolveConfig, SearchConfig, asked_for
@@ -126,14 +127,7 @@ def to_yaml(config: AhdConfig) -> str:
 def problems(config: AhdConfig) -> list[str]:
     """Everything that is wrong with the values, each with the fix."""
     found: list[str] = []
-
-    def check(ok: bool, key: str, allowed: str) -> None:
-        if not ok:
-            node: Any = config
-            for name in key.split("."):
-                node = getattr(node, name)
-            found.append(f"{key} is {node!r}; it must be {allowed}")
-
+    check = checker(config, found)
     task, search, writer = config.task, config.search, config.writer
     check(bool(config.name), "name", "a name, since run folders are called after it")
     check(bool(task.name), "task.name", "the name of a task")

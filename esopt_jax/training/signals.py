@@ -78,3 +78,21 @@ def stop_signals() -> Iterator[StopRequest]:
         sys.unraisablehook = reported
         for number, handler in earlier.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def signals_stop() -> Iterator[None]:
+    """Let a signal end a command from its first moment to its last; what runs within has more to say about a stop.
+
+    Raises:
+        StoppedError: a signal came, whatever its exception has become on its way.
+    """
+    with stop_signals() as stop:
+        try:
+            yield
+        except StoppedError:
+            raise
+        except BaseException as fault:
+            if (signalled := stop.error()) is None:
+                raise
+            raise signalled from fault
