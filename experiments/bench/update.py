@@ -69,7 +69,7 @@ def ours(device: str, members: int) -> None:
 
     found = {"weights": sum(s.size for s in specs), "leaves": len(specs), "versions": {"jax": jax.__version__}}
     peak = sides.JaxPeak() if device == "gpu" else sides.ResidentPeak()
-    sides.serve({"update": do_update, "perturb": do_perturb}, found, peak)
+    sides.serve({"update": do_update, "perturb": do_perturb}, found, peak, warm=JOBS)
 
 
 def theirs(device: str, members: int) -> None:
@@ -117,7 +117,8 @@ def theirs(device: str, members: int) -> None:
 
     peak = sides.TorchPeak() if device == "gpu" else sides.ResidentPeak()
     with torch.inference_mode():
-        sides.serve({"update": do_update, "perturb": do_perturb}, {"versions": {"torch": torch.__version__}}, peak)
+        jobs, found = {"update": do_update, "perturb": do_perturb}, {"versions": {"torch": torch.__version__}}
+        sides.serve(jobs, found, peak, warm=["perturb"])
 
 
 def measured(job: str, took: dict[str, list[sides.Took]], first: dict[str, Any], copy: float) -> dict[str, Any]:
