@@ -1,6 +1,6 @@
 """Both sides of a comparison, each in a process of its own, in turn; on a CPU each with one thread on one core.
 
-A benchmark runs itself again as each side. A side warms its jobs up, says what it found then, and answers the name of a
+A benchmark runs itself again as each side. A side warms up, says what it found then, and answers the name of a
 job with what it took: `wall` and `cpu` seconds, and in `extra` the peak memory beyond what was held before, in bytes.
 """
 
@@ -56,9 +56,9 @@ class Side:
         return json.loads(line)
 
 
-def serve(jobs: Jobs, found: Mapping[str, Any], peak: "Peak") -> None:
-    """Be a side: `found`, the seconds that the first time of each job took, then one answer a line of stdin."""
-    first = {name: round(_timed(job)["wall"], 2) for name, job in jobs.items()}
+def serve(jobs: Jobs, found: Mapping[str, Any], peak: "Peak", *, warm: Sequence[str]) -> None:
+    """Be a side: `found`, with the seconds of the first time of the jobs in `warm`, then an answer a line of stdin."""
+    first = {name: round(_timed(jobs[name])["wall"], 2) for name in warm}
     print(json.dumps({**found, "first_s": first}), flush=True)
     for line in sys.stdin:
         peak.begin()
