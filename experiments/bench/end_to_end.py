@@ -35,7 +35,7 @@ AT_ONCE = {"cpu": 0, "gpu": 4}
 PLANS = ("full", "low_rank")
 
 
-def make(folder: str, device: str, count: int) -> None:
+def make(folder: str, device: str, count: int, new: int) -> None:
     """A random model in the Hugging Face format, with the tokenizer of the built-in one."""
     import dialogue
     import shapes
@@ -53,7 +53,7 @@ def make(folder: str, device: str, count: int) -> None:
             shutil.copy(path, folder)
 
 
-def ours(folder: str, device: str, count: int) -> None:
+def ours(folder: str, device: str, count: int, new: int) -> None:
     """A generation of either plan."""
     import dialogue
     import jax
@@ -67,8 +67,8 @@ def ours(folder: str, device: str, count: int) -> None:
     share_one_heap()
     model, phases = open_model(folder), Phases()
     phases.begin()
-    room = TURNS * (NEW + LETTERS + 14)
-    rollout = RolloutConfig(max_turns=TURNS, max_new_tokens=NEW, max_prompt_tokens=room, temperature=1.0)
+    room = TURNS * (new + LETTERS + 14)
+    rollout = RolloutConfig(max_turns=TURNS, max_new_tokens=new, max_prompt_tokens=room, temperature=1.0)
     common = {"population_size": count, "rank": RANK, "sigma": SIGMA, "alpha": ALPHA, "seed": SEED}
     with ExitStack() as scope:
         jobs = {
@@ -88,7 +88,7 @@ def ours(folder: str, device: str, count: int) -> None:
         sides.serve(jobs, {"weights": weights, "versions": {"jax": jax.__version__}}, phases)
 
 
-def theirs(folder: str, device: str, count: int) -> None:
+def theirs(folder: str, device: str, count: int, new: int) -> None:
     """One perturbed model at a time; the first call plays two members only."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # only the questions are read
     import dialogue
@@ -123,7 +123,7 @@ def theirs(folder: str, device: str, count: int) -> None:
             said = model.generate(
                 input_ids=said,
                 attention_mask=torch.ones_like(said),
-                max_new_tokens=NEW,
+                max_new_tokens=new,
                 do_sample=True,
                 temperature=1.0,
                 top_k=0,
@@ -184,17 +184,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--members", type=int, default=MEMBERS)
+    parser.add_argument("--new", type=int, default=NEW, help="tokens of a reply")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--side", choices=("ours", "theirs", "make"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
-        {"ours": ours, "theirs": theirs, "make": make}[args.side](args.folder, args.device, args.members)
+        {"ours": ours, "theirs": theirs, "make": make}[args.side](args.folder, args.device, args.members, args.new)
         return
     if args.device == "cpu":
         sides.pin_to_core()
     with tempfile.TemporaryDirectory() as folder:
-        each = ["--device", args.device, "--members", str(args.members), "--folder", folder, "--side"]
+        each = ["--device", args.device, "--members", str(args.members), "--new", str(args.new)]
+        each += ["--folder", folder, "--side"]
         subprocess.run([sys.executable, __file__, *each, "make"], check=True, stdout=subprocess.DEVNULL)
         running = {name: sides.Side(__file__, [*each, name], device=args.device) for name in ("ours", "theirs")}
         took: dict[str, list[sides.Took]] = {job: [] for job in ("generation", *PLANS)}
@@ -210,7 +212,7 @@ def main() -> None:
         "members": args.members,
         "cases": CASES,
         "turns": TURNS,
-        "new": NEW,
+        "new": args.new,
         "rank": RANK,
         "weights": mine["weights"],
     }

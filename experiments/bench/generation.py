@@ -41,7 +41,10 @@ class Phases(sides.Peak):
 
 
 class Generation:
-    """Perturb, play, shape, update; the weights after a call are those before the next."""
+    """Perturb, play, shape, update; the weights after a call are those before the next.
+
+    Playing is reading prompts, writing replies and, on the host, everything between. A call stands alone in its phases.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,11 @@ class Generation:
         """Nothing is compiled yet; `scope` ends the threads of the environment."""
         stage = dialogue.staged(model, environment, rollout=rollout, es=es, dtype=dtype, mesh=mesh)
         stage = scope.enter_context(stage)
-        self._stage = dataclasses.replace(stage, views=self._timed(stage.views))
+        engine = stage.engine
+        engine = dataclasses.replace(
+            engine, start=self._timed("read", engine.start), write=self._timed("write", engine.write)
+        )
+        self._stage = dataclasses.replace(stage, engine=engine, views=self._timed("perturb", stage.views))
         self._cases = list(enumerate(environment.tasks("train")[:cases]))
         self._es, self._phases, self._count = es, phases, 0
         self._sampling = make_sampling(rollout)
@@ -72,8 +79,7 @@ class Generation:
         """The next one."""
         es, index = self._es, self._count
         self._count += 1
-        began = self._phases.seconds.get("perturb", 0.0)
-        with self._phases.of("rollout"):
+        with self._phases.of("host"):
             played = rollout_population(
                 self._stage,
                 self._master,
@@ -84,7 +90,7 @@ class Generation:
                 members=range(es.population_size),
                 sampling=self._sampling,
             )
-        self._phases.seconds["rollout"] -= self._phases.seconds["perturb"] - began
+        self._phases.seconds["host"] -= sum(self._phases.seconds[part] for part in ("perturb", "read", "write"))
         rewards = [sum(episode.reward for episode in member) / len(member) for member in played]
         weights = jnp.asarray(shape_fitness(rewards, method="zscore").weights, jnp.float32)
         with self._phases.of("update"):
@@ -93,9 +99,9 @@ class Generation:
         with self._phases.of("digest"):
             digest(self._master)
 
-    def _timed(self, views: Any) -> Any:
+    def _timed(self, part: str, function: Any) -> Any:
         def call(*args: Any) -> Any:
-            with self._phases.of("perturb"):
-                return jax.block_until_ready(views(*args))
+            with self._phases.of(part):
+                return jax.block_until_ready(function(*args))
 
         return call
