@@ -98,11 +98,11 @@ def _print(row: dict[str, Any]) -> None:
     table.add_row("together", f"{whole:.3f}", "100 %")
     console = Console()
     console.print(table)
-    share = row["decode/product_share"]
+    share = row["time/product_share"]
     bound = "" if share is None else f", of whose time the products alone take {100 * share:.0f} %"
     console.print(
         f"{row['tokens']} tokens written, {row['tokens_read']} read; {row['tokens_per_s']:.0f} written a second; rows "
-        f"idle for {100 * row['decode/idle_share']:.0f} % of decoding{bound}",
+        f"idle for {100 * row['time/idle_share']:.0f} % of decoding{bound}",
         highlight=False,
         soft_wrap=True,
     )

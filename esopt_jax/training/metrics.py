@@ -30,8 +30,8 @@ equal. A value that does not exist (a mean of nothing) is null.
     time/prefill_s, time/decode_s on reading prompts, and on writing replies
     time/environment_s            on waiting for the environment while there was nothing to write
     time/host_s                   on everything else: tokens to text and back, rows, records
-    decode/idle_share             share of the rows' steps in which a row had ended or had no episode
-    decode/product_share          share of `time/decode_s` that the matrix products of its steps take alone (`bound`)
+    time/idle_share               share of the rows' steps in which a row had ended or had no episode
+    time/product_share            share of `time/decode_s` that the matrix products of its steps take alone (`bound`)
     time/update_s                 seconds of the update, the digest and writing both down
     time/compile_s                seconds of the generation spent compiling; part of `time/rollout_s`, of no phase
     memory/host_peak_bytes        largest resident memory of the process so far
