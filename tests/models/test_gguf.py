@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,12 @@ def test_a_file_is_the_model_it_was_made_from(file, leaves):
     assert model.params.keys() == leaves.keys()
     for path, leaf in leaves.items():
         np.testing.assert_array_equal(model.params[path], leaf, err_msg=path)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_nothing_of_a_file_stays_in_memory_once_it_is_read(file, leaves):
+    model = load_model(file)
+    assert model.params.keys() == leaves.keys() and str(file) not in Path("/proc/self/maps").read_text()
 
 
 def test_an_untied_head(tmp_path):
