@@ -23,23 +23,11 @@ from esopt_jax.search.program import Direction, Program, from_row
 from esopt_jax.search.state import SearchState
 from esopt_jax.search.writer import Reply
 from esopt_jax.training.jsonl import read_lines, write_text
+from esopt_jax.training.run_folder import Folder
 
 
-@dataclass(frozen=True)
-class SearchFolder:
-    """Names of everything in a search's folder; creates nothing by itself."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return self.path / "config.yaml"
-
-    @property
-    def env(self) -> Path:
-        """Versions, devices and flags."""
-        return self.path / "env.json"
+class SearchFolder(Folder):
+    """The folder of a search."""
 
     @property
     def programs(self) -> Path:
@@ -70,21 +58,6 @@ class SearchFolder:
     def best(self) -> Path:
         """The best program so far."""
         return self.path / "best.py"
-
-    @property
-    def summary(self) -> Path:
-        """Results."""
-        return self.path / "summary.json"
-
-    @property
-    def final(self) -> Path:
-        """The weights that learnt, as a Hugging Face folder."""
-        return self.path / "final"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that writes here."""
-        return self.path / "lock"
 
 
 @dataclass(frozen=True)

@@ -29,20 +29,39 @@ _LEFTOVERS = ("lock", "config.yaml.partial")
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """Names of everything in a run's folder; creates nothing by itself."""
+class Folder:
+    """Names of what every folder has that a command leaves behind; creates nothing by itself."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The resolved config, which `load_config` reads back."""
+        """The resolved config, from which the same can be run again."""
         return self.path / "config.yaml"
 
     @property
     def env(self) -> Path:
         """Versions, devices, flags, precision and commit."""
         return self.path / "env.json"
+
+    @property
+    def summary(self) -> Path:
+        """Results."""
+        return self.path / "summary.json"
+
+    @property
+    def final(self) -> Path:
+        """The tuned weights as a Hugging Face folder."""
+        return self.path / "final"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes here."""
+        return self.path / "lock"
+
+
+class RunFolder(Folder):
+    """The folder of a run."""
 
     def env_after(self, updates: int) -> Path:
         """The same of a process that went on elsewhere, after so many updates."""
@@ -59,11 +78,6 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def summary(self) -> Path:
-        """Results of the run."""
-        return self.path / "summary.json"
-
-    @property
     def evaluations(self) -> Path:
         """Every held-out score, task by task."""
         return self.path / "evaluations.jsonl"
@@ -77,16 +91,6 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """Weights that a resumed run need not replay."""
         return self.path / "checkpoints"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that writes here."""
-        return self.path / "lock"
-
-    @property
-    def final(self) -> Path:
-        """The tuned weights as a Hugging Face folder."""
-        return self.path / "final"
 
     def trajectories(self, generation: int) -> Path:
         """Episodes of members of one generation."""

@@ -16,10 +16,11 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 share_one_heap()
-for _ in range(2):  # freeing the first ones teaches glibc to keep the second
-    arrays = [np.ones(120_000) for _ in range(200)]
-    pin = np.ones(1000)
-    del arrays
+large = np.ones(2_000_000)
+del large  # which teaches glibc to keep what is smaller
+arrays = [np.ones(120_000) for _ in range(200)]
+last = arrays[-1]  # lies above the others, which are not given back as long as it is there
+del arrays
 held = resident()
 if sys.argv[1] == "give back":
     give_back()
